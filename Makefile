@@ -1,0 +1,34 @@
+# The same commands for people and for CI.  `make help` lists them.
+PYTHON ?= python3
+VENV := build/venv/bin
+export CARGO_TARGET_DIR := $(CURDIR)/build/cargo
+
+.PHONY: help setup test lint demo bench fuzz proof clean
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 10
+
+setup: ## make build/venv, build the wheel and install it there
+	@$(PYTHON) tools/bootstrap.py
+
+demo: setup ## run the main job
+	@$(VENV)/python tools/tiers.py demo
+
+test: setup ## pass every test: lint, Rust, Python, demo
+	@$(VENV)/python tools/tiers.py test
+
+proof: setup ## the same tests at their full counts
+	@COUNTERFOIL_FULL=1 $(VENV)/python tools/tiers.py test
+
+lint: setup ## rustfmt, clippy, ruff, mypy --strict, stubtest
+	@$(VENV)/python tools/tiers.py lint
+
+bench: setup ## measure every bar (FLOORS=DIR: also against the C floors in DIR)
+	@$(PYTHON) tools/bootstrap.py --env bench
+	@build/bench/bin/python benches/run.py $(if $(FLOORS),--floors $(FLOORS))
+
+fuzz: setup ## run each fuzz target for a bounded time (SECONDS_EACH=60)
+	@$(VENV)/python tools/fuzz.py --seconds $(or $(SECONDS_EACH),60)
+
+clean: ## remove everything that was built
+	rm -rf build rust/fuzz/target

@@ -1,0 +1,13 @@
+//! The Python face of `counterfoil-core`: converts values, decides nothing.
+
+use pyo3::prelude::*;
+
+mod errors;
+
+/// The extension module `counterfoil._core`.
+#[pymodule]
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    errors::register(module)?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    Ok(())
+}
