@@ -126,7 +126,16 @@ def build_wheel(maturin: Path) -> Path:
         print("set-up: building the wheel in release mode", flush=True)
         shutil.rmtree(wheels, ignore_errors=True)
         environment = os.environ | {"CARGO_TARGET_DIR": str(BUILD / "cargo")}
-        command = [str(maturin), "build", "--release", "--quiet", "--out", str(wheels), "--interpreter", sys.executable]
+        command = [
+            str(maturin),
+            "build",
+            "--release",
+            "--quiet",
+            "--out",
+            str(wheels),
+            "--interpreter",
+            sys.executable,
+        ]
         run(command, cwd=ROOT, env=environment)
         stamp.write_text(value)
     return next(iter(wheels.glob("*.whl")))
@@ -141,7 +150,9 @@ def install_wheel(python: Path, wheel: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--env", default="venv", help="which of requirements/*.txt (default: venv)")
     arguments = parser.parse_args()
     began = time.monotonic()
