@@ -1,0 +1,1 @@
+"""Frozen values that every layer above shares: words of the wire, evidence, verdicts, outcomes."""
