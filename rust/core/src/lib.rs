@@ -4,3 +4,4 @@
 //! bytes, so that every result is a function of the arguments.
 
 pub mod sse;
+pub mod ids;
