@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := build/venv/bin
 export CARGO_TARGET_DIR := $(CURDIR)/build/cargo
 
-.PHONY: help setup test lint demo bench fuzz proof clean
+.PHONY: help setup sdks test lint demo bench fuzz proof clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 10
@@ -11,13 +11,16 @@ help: ## list the targets
 setup: ## make build/venv, build the wheel and install it there
 	@$(PYTHON) tools/bootstrap.py
 
+sdks: ## also make the environments of the published clients (another Python SDK, Node with npm packages)
+	@$(PYTHON) tools/bootstrap.py --env sdk1 --env node
+
 demo: setup ## run the main job
 	@$(VENV)/python tools/tiers.py demo
 
-test: setup ## pass every test: lint, Rust, Python, demo
+test: sdks ## pass every test: lint, Rust, Python, demo
 	@$(VENV)/python tools/tiers.py test
 
-proof: setup ## the same tests at their full counts
+proof: sdks ## the same tests at their full counts
 	@COUNTERFOIL_FULL=1 $(VENV)/python tools/tiers.py test
 
 lint: setup ## rustfmt, clippy, ruff, mypy --strict, stubtest

