@@ -108,6 +108,20 @@ class Why(StrEnum):
     STATUS = "status"
     UNSENT = "unsent"
 
+    # A row of the ledger, read before an effect may start.
+    NO_ROW = "no-row"
+    INTENDED = "intended"
+    RELEASED = "released"
+    AWAITING_INPUT = "awaiting-input"
+    CANCELLING = "cancelling"
+    SETTLED = "settled"
+    NOT_APPLIED = "not-applied"
+    EXPIRED = "expired"
+    ATTEMPTS = "attempts"
+    FINGERPRINT = "fingerprint"
+    FENCE = "fence"
+    ATTEMPT = "attempt"
+
 
 class StreamKind(StrEnum):
     """What a stream serves: one POSTed request, or the standalone GET of a session."""
