@@ -4,3 +4,17 @@ The root is made in Rust, so that the extension never imports Python code of our
 """
 
 from counterfoil._core import CounterfoilError as CounterfoilError
+
+# --- gateway
+
+
+class UpstreamError(CounterfoilError, ConnectionError):
+    """The server behind the gateway could not be asked, or did not finish its answer."""
+
+
+class UpstreamUnreachable(UpstreamError):
+    """Nothing of the request reached the upstream: it was not applied, and may be sent again."""
+
+
+class UpstreamBroken(UpstreamError):
+    """The exchange broke after the request may have arrived: what became of it is indeterminate."""

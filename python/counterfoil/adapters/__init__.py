@@ -1,0 +1,1 @@
+"""What connects the core to servers, clients and frameworks."""

@@ -1,0 +1,61 @@
+"""The narrow port to what stands behind the gateway: one request in; status, headers and body pieces out.
+
+Implemented over a URL (`upstream_url`) and over an ASGI app in this process (`upstream_app`).
+The gateway's legs call it; nothing here knows of MCP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+import msgspec
+
+Headers = tuple[tuple[bytes, bytes], ...]
+
+
+class UpstreamRequest(msgspec.Struct, frozen=True):
+    """One request to the upstream: `target` is the path behind the mount point with its query, as sent."""
+
+    method: str
+    target: bytes
+    headers: Headers
+    body: bytes = b""
+
+
+class UpstreamAnswer(Protocol):
+    """The head of an answer; its body is read once, by `pieces`."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Headers:
+        """Field names in lower case, in the order received."""
+        ...
+
+    def pieces(self) -> AsyncIterator[bytes]:
+        """Yield the body as it arrives; raises `UpstreamBroken` when it ends before its end."""
+        ...
+
+
+class Upstream(Protocol):
+    """Something that answers requests."""
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Hold what calls need (connections, the lifespan of an app) while the block is open."""
+        ...
+
+    def call(self, request: UpstreamRequest) -> AbstractAsyncContextManager[UpstreamAnswer]:
+        """Send a request and wait for the head of its answer; leaving the block closes the exchange.
+
+        Raises `UpstreamUnreachable` when nothing of the request can have arrived, `UpstreamBroken` when it
+        may have.  May be cancelled: the exchange is closed then, which is no cancellation of the work.
+        """
+        ...
+
+
+def header_of(headers: Headers, name: bytes) -> bytes | None:
+    """Return the first field called `name` (in lower case)."""
+    return next((value for key, value in headers if key == name), None)

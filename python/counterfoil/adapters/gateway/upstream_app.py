@@ -1,0 +1,182 @@
+"""An upstream that is an ASGI app in this process, called through the same port as a URL.
+
+It learns of a disconnect as from a server: `receive` says so, `send` goes nowhere, nothing is cancelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+from counterfoil.adapters.gateway.asgi import ASGIApp, Message
+from counterfoil.adapters.gateway.upstream import Headers, UpstreamRequest
+from counterfoil.errors import UpstreamBroken
+
+
+class AppUpstream:
+    """Calls `app` for every request, and runs its lifespan while the gateway runs."""
+
+    def __init__(self, app: ASGIApp, *, root_path: str = "") -> None:
+        self._app = app
+        self._root_path = root_path
+        self._tasks: TaskGroup | None = None
+        self._state: dict[str, Any] = {}
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        async with anyio.create_task_group() as tasks:
+            lifespan = _Lifespan(self._app, self._state)
+            await lifespan.start(tasks)
+            self._tasks = tasks
+            try:
+                yield
+            finally:
+                self._tasks = None
+                await lifespan.stop()
+                tasks.cancel_scope.cancel()
+
+    @asynccontextmanager
+    async def call(self, request: UpstreamRequest) -> AsyncIterator[_AppAnswer]:
+        if self._tasks is None:
+            raise RuntimeError("the upstream is not running: open the gateway's `running()` first")
+        answer = _AppAnswer(request.body)
+        self._tasks.start_soon(answer.run, self._app, self._scope_of(request))
+        try:
+            await answer.wait_head()
+            yield answer
+        finally:
+            answer.disconnect()
+
+    def _scope_of(self, request: UpstreamRequest) -> dict[str, Any]:
+        path, _, query = request.target.partition(b"?")
+        return {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "method": request.method,
+            "scheme": "http",
+            "path": self._root_path + path.decode("latin-1"),
+            "raw_path": self._root_path.encode() + path,
+            "root_path": "",
+            "query_string": query,
+            "headers": list(request.headers),
+            "client": ("127.0.0.1", 0),
+            "server": ("127.0.0.1", 80),
+            "state": self._state.copy(),
+        }
+
+
+class _AppAnswer:
+    """One call of the app; pieces pass one at a time, so the app never runs ahead of its reader."""
+
+    def __init__(self, body: bytes) -> None:
+        self.status = 0
+        self.headers: Headers = ()
+        self._body: bytes | None = body
+        self._head = anyio.Event()
+        self._gone = anyio.Event()
+        self._failed = False
+        self._complete = False
+        self._sender, self._receiver = anyio.create_memory_object_stream[bytes](0)
+
+    async def run(self, app: ASGIApp, scope: dict[str, Any]) -> None:
+        try:
+            await app(scope, self._receive, self._send)
+        except Exception:  # whatever the app raises is its answer's end, as behind any server
+            self._failed = True
+        finally:
+            self._failed |= not self._complete
+            self._head.set()
+            self._sender.close()
+
+    async def wait_head(self) -> None:
+        await self._head.wait()
+        if not self.status:
+            raise UpstreamBroken("the upstream app ended without an answer")
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        async for piece in self._receiver:
+            yield piece
+        if self._failed:
+            raise UpstreamBroken("the upstream app ended before the end of its answer")
+
+    def disconnect(self) -> None:
+        self._gone.set()
+        self._receiver.close()
+
+    async def _receive(self) -> Message:
+        if self._body is not None:
+            body, self._body = self._body, None
+            return {"type": "http.request", "body": body, "more_body": False}
+        await self._gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.headers = tuple(
+                (bytes(name).lower(), bytes(value)) for name, value in message.get("headers", ())
+            )
+            self._head.set()
+            return
+        if message["type"] != "http.response.body":
+            return
+        if message.get("body") and not self._gone.is_set():
+            try:
+                await self._sender.send(bytes(message["body"]))
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                return
+        if not message.get("more_body", False):
+            self._complete = True
+            self._sender.close()
+
+
+class _Lifespan:
+    """The startup and shutdown of the app; an app that knows no lifespan is taken as started."""
+
+    def __init__(self, app: ASGIApp, state: dict[str, Any]) -> None:
+        self._app = app
+        self._state = state
+        self._asked: list[str] = ["lifespan.startup"]
+        self._wake = anyio.Event()
+        self._started = anyio.Event()
+        self._stopped = anyio.Event()
+        self._failure: str | None = None
+
+    async def start(self, tasks: TaskGroup) -> None:
+        tasks.start_soon(self._run)
+        await self._started.wait()
+        if self._failure is not None:
+            raise RuntimeError(f"the upstream app did not start: {self._failure}")
+
+    async def stop(self) -> None:
+        self._asked.append("lifespan.shutdown")
+        self._wake.set()
+        await self._stopped.wait()
+
+    async def _run(self) -> None:
+        scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": self._state}
+        try:
+            await self._app(scope, self._receive, self._send)
+        except Exception as error:
+            if self._asked:  # it never asked what to do: it knows no lifespan
+                self._asked.clear()
+            elif not self._started.is_set():
+                self._failure = type(error).__name__
+        finally:
+            self._started.set()
+            self._stopped.set()
+
+    async def _receive(self) -> Message:
+        while not self._asked:
+            await self._wake.wait()
+            self._wake = anyio.Event()
+        return {"type": self._asked.pop(0)}
+
+    async def _send(self, message: Message) -> None:
+        if message["type"] == "lifespan.startup.failed":
+            self._failure = message.get("message") or "no reason given"
+        self._started.set()

@@ -1,0 +1,105 @@
+"""An upstream behind a URL, over httpx2: no redirects, no proxies from the environment, no added headers.
+
+The read timeout is off, as a stream may be silent for hours; idleness is judged by the legs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from counterfoil.adapters.gateway.upstream import Headers, UpstreamRequest
+from counterfoil.errors import UpstreamBroken, UpstreamUnreachable
+
+if TYPE_CHECKING:
+    import ssl
+
+    import httpx2
+
+
+class UrlUpstream:
+    """Sends every request to one origin and path; nothing that an answer says makes it call another."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        connect_timeout_s: float = 5.0,
+        write_timeout_s: float = 30.0,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment:
+            raise ValueError(f"an upstream is an http or https URL without query or fragment, not {url!r}")
+        self._url = url.rstrip("/")
+        self._connect_timeout_s = connect_timeout_s
+        self._write_timeout_s = write_timeout_s
+        self._tls = tls
+        self._client: httpx2.AsyncClient | None = None
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        import httpx2
+
+        timeout = httpx2.Timeout(
+            connect=self._connect_timeout_s,
+            write=self._write_timeout_s,
+            read=None,
+            pool=self._connect_timeout_s,
+        )
+        async with httpx2.AsyncClient(
+            timeout=timeout,
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=100),
+            follow_redirects=False,
+            trust_env=False,
+            verify=self._tls if self._tls is not None else True,
+        ) as client:
+            client.headers = httpx2.Headers()
+            self._client = client
+            try:
+                yield
+            finally:
+                self._client = None
+
+    @asynccontextmanager
+    async def call(self, request: UpstreamRequest) -> AsyncIterator[_UrlAnswer]:
+        import httpx2
+
+        if self._client is None:
+            raise RuntimeError("the upstream is not running: open the gateway's `running()` first")
+        outgoing = self._client.build_request(
+            request.method,
+            self._url + request.target.decode("ascii"),
+            headers=[*request.headers, (b"accept-encoding", b"identity")],
+            content=request.body or None,
+        )
+        try:
+            response = await self._client.send(outgoing, stream=True)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
+            raise UpstreamUnreachable("no connection to the upstream could be opened") from error
+        except httpx2.HTTPError as error:
+            raise UpstreamBroken(
+                "the upstream closed the connection before the head of its answer"
+            ) from error
+        try:
+            yield _UrlAnswer(response)
+        finally:
+            await response.aclose()
+
+
+class _UrlAnswer:
+    def __init__(self, response: httpx2.Response) -> None:
+        self._response = response
+        self.status: int = response.status_code
+        self.headers: Headers = tuple((name.lower(), value) for name, value in response.headers.raw)
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        import httpx2
+
+        try:
+            async for piece in self._response.aiter_raw():
+                yield piece
+        except httpx2.HTTPError as error:
+            raise UpstreamBroken("the upstream's answer broke off before its end") from error

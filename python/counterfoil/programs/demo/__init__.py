@@ -1,0 +1,1 @@
+"""What `counterfoil demo` runs."""
