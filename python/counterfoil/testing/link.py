@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
 import anyio
@@ -20,8 +20,8 @@ from counterfoil.testing.exchanges import Exchange, RequestSplitter
 
 #: Says where the response to a request breaks; None lets it pass whole.
 CutPlan = Callable[[Exchange], Cut | None]
-#: Says which port of the target host a request goes to, as a balancer without affinity would.
-Route = Callable[[Exchange], int]
+#: Says which port of the target host a request goes to, as a balancer without affinity would; may wait first.
+Route = Callable[[Exchange], Awaitable[int]]
 
 _BROKEN = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, OSError)
 _PIECE = 65_536
@@ -93,7 +93,7 @@ class _Connection:
                     await self._carry_request(self._link._number(*request), tasks)
 
     async def _carry_request(self, exchange: Exchange, tasks: TaskGroup) -> None:
-        port = self._link.route(exchange)
+        port = await self._link.route(exchange)
         cut = self._link.plan(exchange)
         self._exchange, self._passed = exchange, 0
         self._point = CutPoint(cut) if cut is not None else None
@@ -177,7 +177,11 @@ async def open_link(
     """
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=0)
     port = listener.extra(SocketAttribute.local_port)
-    link = Link(port, route or (lambda _exchange: target_port), plan, host)
+
+    async def straight(_exchange: Exchange) -> int:
+        return target_port
+
+    link = Link(port, route or straight, plan, host)
     async with listener, anyio.create_task_group() as tasks:
         tasks.start_soon(listener.serve, link._serve)
         try:

@@ -6,7 +6,6 @@ The gateway's legs call it; nothing here knows of MCP.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -25,7 +24,7 @@ class UpstreamRequest(msgspec.Struct, frozen=True):
 
 
 class UpstreamAnswer(Protocol):
-    """The head of an answer; its body is read once, by `pieces`."""
+    """The head of an answer, and its body piece by piece."""
 
     @property
     def status(self) -> int: ...
@@ -35,8 +34,11 @@ class UpstreamAnswer(Protocol):
         """Field names in lower case, in the order received."""
         ...
 
-    def pieces(self) -> AsyncIterator[bytes]:
-        """Yield the body as it arrives; raises `UpstreamBroken` when it ends before its end."""
+    async def receive(self) -> bytes:
+        """Return the next piece of the body as it arrives, `b""` once it has ended.
+
+        Raises `UpstreamBroken` when it breaks off.  After a cancelled `receive` nothing more is received.
+        """
         ...
 
 

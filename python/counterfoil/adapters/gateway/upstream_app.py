@@ -97,11 +97,13 @@ class _AppAnswer:
         if not self.status:
             raise UpstreamBroken("the upstream app ended without an answer")
 
-    async def pieces(self) -> AsyncIterator[bytes]:
-        async for piece in self._receiver:
-            yield piece
-        if self._failed:
-            raise UpstreamBroken("the upstream app ended before the end of its answer")
+    async def receive(self) -> bytes:
+        try:
+            return await self._receiver.receive()
+        except anyio.EndOfStream:
+            if self._failed:
+                raise UpstreamBroken("the upstream app ended before the end of its answer") from None
+            return b""
 
     def disconnect(self) -> None:
         self._gone.set()

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+import anyio
 from counterfoil.adapters.gateway.upstream import Headers, UpstreamRequest
 from counterfoil.errors import UpstreamBroken, UpstreamUnreachable
 
@@ -83,10 +84,11 @@ class UrlUpstream:
             raise UpstreamBroken(
                 "the upstream closed the connection before the head of its answer"
             ) from error
+        answer = _UrlAnswer(response)
         try:
-            yield _UrlAnswer(response)
+            yield answer
         finally:
-            await response.aclose()
+            await answer.close()
 
 
 class _UrlAnswer:
@@ -95,11 +97,24 @@ class _UrlAnswer:
         self.status: int = response.status_code
         self.headers: Headers = tuple((name.lower(), value) for name, value in response.headers.raw)
 
-    async def pieces(self) -> AsyncIterator[bytes]:
+        self._pieces = response.aiter_raw()
+
+    async def receive(self) -> bytes:
         import httpx2
 
         try:
-            async for piece in self._response.aiter_raw():
-                yield piece
-        except httpx2.HTTPError as error:
+            async for piece in self._pieces:
+                return piece
+        except (httpx2.HTTPError, httpx2.StreamError) as error:
             raise UpstreamBroken("the upstream's answer broke off before its end") from error
+        return b""
+
+    async def close(self) -> None:
+        # The nested generators of httpx2 end only by an exception from within: the cancelled read is one.
+        # Merely dropped, they would be finalized by the garbage collector, out of reach of trio's scopes.
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            async for _ in self._pieces:
+                pass
+        with anyio.CancelScope(shield=True):
+            await self._response.aclose()

@@ -9,13 +9,36 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import anyio
+import anyio.to_thread
 from anyio.abc import Process
 from anyio.streams.text import TextReceiveStream
 
+from counterfoil.adapters.serving import listen, serve_app
+
 _START_S = 30.0
 _END_S = 5.0
+
+
+def serve_until_stdin_closes(app: Any) -> None:
+    """Serve `app` on a free port, say `ready PORT`, and end with standard input.  For children only."""
+    anyio.run(_serve_child, app)
+
+
+async def _serve_child(app: Any) -> None:
+    listener = listen()
+    stop = anyio.Event()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_wait_for_end_of_stdin, stop)
+        print(f"ready {listener.getsockname()[1]}", flush=True)
+        await serve_app(app, listener, stop, grace_s=1)
+
+
+async def _wait_for_end_of_stdin(stop: anyio.Event) -> None:
+    await anyio.to_thread.run_sync(sys.stdin.buffer.read, abandon_on_cancel=True)
+    stop.set()
 
 
 class Child:

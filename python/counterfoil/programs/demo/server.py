@@ -16,7 +16,7 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 
 from counterfoil.programs.demo.example_store import make_example_store
-from counterfoil.programs.demo.serving import serve_until_stdin_closes
+from counterfoil.programs.demo.processes import serve_until_stdin_closes
 
 
 def build_server(effects: Path) -> MCPServer:

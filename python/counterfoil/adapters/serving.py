@@ -1,0 +1,102 @@
+"""Runs an ASGI app on a listening socket: by uvicorn under asyncio, by hypercorn under trio.
+
+Installs no signal handler and opens no socket.  The gateway program, the demo and tests call it.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.lowlevel
+
+if TYPE_CHECKING:
+    import uvicorn
+
+KEEP_ALIVE_S = 75
+
+
+def listen(host: str = "127.0.0.1", port: int = 0, *, backlog: int = 2_048) -> socket.socket:
+    """Return a listening TCP socket; port 0 takes a free one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=backlog)
+
+
+async def serve_app(app: Any, listener: socket.socket, stop: anyio.Event, *, grace_s: float = 5.0) -> None:
+    """Serve until `stop` is set, then give open responses `grace_s` to end.  Closes the listener."""
+    import sniffio
+
+    if sniffio.current_async_library() == "trio":
+        await _serve_by_hypercorn(app, listener, stop, grace_s)
+    else:
+        await _serve_by_uvicorn(app, listener, stop, grace_s)
+
+
+@asynccontextmanager
+async def serving(app: Any) -> AsyncIterator[int]:
+    """Serve `app` on a free loopback port, which is yielded, while the block is open."""
+    listener = listen()
+    port: int = listener.getsockname()[1]
+    stop = anyio.Event()
+    async with anyio.create_task_group() as tasks:
+
+        async def serve() -> None:
+            await serve_app(app, listener, stop, grace_s=0.2)
+
+        tasks.start_soon(serve)
+        try:
+            yield port
+        finally:
+            stop.set()
+
+
+async def _serve_by_uvicorn(app: Any, listener: socket.socket, stop: anyio.Event, grace_s: float) -> None:
+    server = _make_uvicorn(app, grace_s)
+
+    async def end() -> None:
+        await stop.wait()
+        server.should_exit = True
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(end)
+        await server.serve(sockets=[listener])
+        tasks.cancel_scope.cancel()
+
+
+def _make_uvicorn(app: Any, grace_s: float) -> uvicorn.Server:
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        @contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield  # signals belong to the program
+
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        ws="none",
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        # whole seconds there; None would wait for every open stream
+        timeout_graceful_shutdown=max(1, round(grace_s)),
+    )
+    return Server(config)
+
+
+async def _serve_by_hypercorn(app: Any, listener: socket.socket, stop: anyio.Event, grace_s: float) -> None:
+    from hypercorn.config import Config
+    from hypercorn.trio import serve
+
+    config = Config()
+    config.bind = [f"fd://{listener.detach()}"]
+    config.accesslog = None
+    config.errorlog = None
+    config.include_server_header = False
+    config.keep_alive_timeout = KEEP_ALIVE_S
+    config.graceful_timeout = grace_s
+    config.shutdown_timeout = grace_s + 5
+    await serve(app, config, shutdown_trigger=stop.wait)
