@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 KEEP_ALIVE_S = 75
 
 
-def listen(host: str = "127.0.0.1", port: int = 0, *, backlog: int = 2_048) -> socket.socket:
+def listen(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
     """Return a listening TCP socket; port 0 takes a free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=backlog)
+    return socket.create_server((host, port), family=family, backlog=2_048)
 
 
 async def serve_app(app: Any, listener: socket.socket, stop: anyio.Event, *, grace_s: float = 5.0) -> None:
