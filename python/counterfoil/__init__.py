@@ -4,6 +4,11 @@ Importing this package loads no optional integration and starts no thread.
 """
 
 from counterfoil.errors import CounterfoilError as CounterfoilError
+from counterfoil.errors import EncodeError as EncodeError
+from counterfoil.errors import LimitExceeded as LimitExceeded
+from counterfoil.errors import ParserClosed as ParserClosed
+from counterfoil.errors import SseLimitError as SseLimitError
+from counterfoil.limits import Limits as Limits
 from counterfoil.model.verdicts import Forged as Forged
 from counterfoil.model.verdicts import Gap as Gap
 from counterfoil.model.verdicts import New as New
@@ -12,17 +17,38 @@ from counterfoil.model.verdicts import Reoriginated as Reoriginated
 from counterfoil.model.verdicts import Resumed as Resumed
 from counterfoil.model.verdicts import ResumeVerdict as ResumeVerdict
 from counterfoil.model.verdicts import Unverifiable as Unverifiable
+from counterfoil.native import SseBatch as SseBatch
+from counterfoil.native import SseBlock as SseBlock
+from counterfoil.native import SseComment as SseComment
+from counterfoil.native import SseEnd as SseEnd
+from counterfoil.native import SseEvent as SseEvent
+from counterfoil.native import SseParser as SseParser
 from counterfoil.native import __version__ as __version__
+from counterfoil.native import encode_comment as encode_comment
+from counterfoil.native import encode_event as encode_event
 
 __all__ = [
     "CounterfoilError",
+    "EncodeError",
     "Forged",
     "Gap",
+    "LimitExceeded",
+    "Limits",
     "New",
     "NotResumable",
+    "ParserClosed",
     "Reoriginated",
     "ResumeVerdict",
     "Resumed",
+    "SseBatch",
+    "SseBlock",
+    "SseComment",
+    "SseEnd",
+    "SseEvent",
+    "SseLimitError",
+    "SseParser",
     "Unverifiable",
     "__version__",
+    "encode_comment",
+    "encode_event",
 ]

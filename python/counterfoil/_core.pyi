@@ -1,5 +1,262 @@
 """The typed description of the Rust extension; checked by stubtest."""
 
+from collections.abc import Iterator
+from typing import Any, Generic, Literal, Protocol, Self, final, overload
+
+from typing_extensions import Buffer, TypeVar
+
+__all__ = [
+    "CounterfoilError",
+    "EncodeError",
+    "LimitExceeded",
+    "ParserClosed",
+    "SseBatch",
+    "SseBlock",
+    "SseComment",
+    "SseEnd",
+    "SseEvent",
+    "SseLimitError",
+    "SseParser",
+    "__version__",
+    "encode_comment",
+    "encode_event",
+]
+
 __version__: str
 
 class CounterfoilError(Exception): ...
+
+# --- SSE ---
+
+class EncodeError(CounterfoilError, ValueError):
+    """A field cannot be written, because it would break the stream."""
+
+class LimitExceeded(CounterfoilError, ValueError):
+    """A bound was passed."""
+
+    bound: str
+    limit: int
+
+class ParserClosed(CounterfoilError, RuntimeError):
+    """This parser takes no bytes."""
+
+class SseLimitError(LimitExceeded):
+    """An event stream passed a bound of the parser."""
+
+    position: int
+
+_Data_co = TypeVar("_Data_co", bound=str | bytes, covariant=True, default=str)
+_Item = TypeVar("_Item", default=SseEvent[str])
+
+class _ParserLimits(Protocol):
+    @property
+    def line_bytes(self) -> int: ...
+    @property
+    def event_bytes(self) -> int: ...
+    @property
+    def event_lines(self) -> int: ...
+
+@final
+class SseEvent(Generic[_Data_co]):
+    """One complete event; frozen, compared by content, hashable, picklable."""
+
+    def __new__(
+        cls,
+        event: str,
+        data: _Data_co,
+        id: str | None = None,
+        retry: int | None = None,
+        last_event_id: str | None = None,
+    ) -> Self: ...
+    @property
+    def event(self) -> str:
+        """The event type; ``"message"`` when the stream named none."""
+    @property
+    def data(self) -> _Data_co:
+        """The values of the block's ``data`` lines, joined with LF; ``""`` is an event too."""
+    @property
+    def id(self) -> str | None:
+        """The block's own ``id``: absent is None, and ``""`` resets the cursor."""
+    @property
+    def retry(self) -> int | None:
+        """The block's own ``retry`` in milliseconds, at most 2**63 - 1."""
+    @property
+    def last_event_id(self) -> str:
+        """The last event ID after this event; it sticks until another ``id`` changes it."""
+    @classmethod
+    def __class_getitem__(cls, item: object, /) -> type[Self]: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __reduce__(self) -> tuple[type[Self], tuple[object, ...]]: ...
+
+@final
+class SseComment:
+    """One comment line; for a parser made with ``comments=True``."""
+
+    def __new__(cls, text: str) -> Self: ...
+    @property
+    def text(self) -> str:
+        """What follows the colon, less one leading space."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __reduce__(self) -> tuple[type[Self], tuple[object, ...]]: ...
+
+@final
+class SseBlock:
+    """A block that ended without ``data``, so that it is no event; for ``blocks=True``."""
+
+    def __new__(cls, event: str, id: str | None, retry: int | None, last_event_id: str) -> Self: ...
+    @property
+    def event(self) -> str: ...
+    @property
+    def id(self) -> str | None: ...
+    @property
+    def retry(self) -> int | None: ...
+    @property
+    def last_event_id(self) -> str: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __reduce__(self) -> tuple[type[Self], tuple[object, ...]]: ...
+
+@final
+class SseEnd:
+    """How a stream ended."""
+
+    def __new__(cls, truncated: bool, incomplete: SseEvent[Any] | None) -> Self: ...
+    @property
+    def truncated(self) -> bool:
+        """The input ended inside an event, which is discarded; its ``id`` has moved nothing."""
+    @property
+    def incomplete(self) -> SseEvent[Any] | None:
+        """With ``end(lenient=True)``: what was there of that event, if it had data.
+
+        Its last line may be cut anywhere, and its ``last_event_id`` is the one before it.
+        """
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __reduce__(self) -> tuple[type[Self], tuple[object, ...]]: ...
+
+@final
+class SseBatch:
+    """The events that one chunk completed; a field is made when it is asked for.
+
+    An index may be negative; ``IndexError`` when there is no such event.
+    """
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> SseEvent[Any]: ...
+    def __iter__(self) -> Iterator[SseEvent[Any]]: ...
+    def data(self, index: int) -> bytes:
+        """The data of one event as it came."""
+    def view(self, index: int) -> memoryview:
+        """The same without a copy of its own; it keeps the bytes of the whole batch alive."""
+    def event(self, index: int) -> bytes:
+        """The event type; ``b"message"`` when the stream named none."""
+    def id(self, index: int) -> bytes | None:
+        """The block's own ``id``: absent is None, and ``b""`` resets the cursor."""
+    def last_event_id(self, index: int) -> bytes:
+        """The last event ID after the event."""
+    def retry(self, index: int) -> int | None:
+        """The block's own ``retry`` in milliseconds."""
+    def comments(self) -> list[tuple[int, bytes]]:
+        """Every comment, with the index of the event that it came before (``comments=True``)."""
+
+@final
+class SseParser(Generic[_Item]):
+    """An incremental event-stream parser (WHATWG HTML, sections 9.2.5 and 9.2.6) for one connection.
+
+    The events are the same for every way of cutting the bytes, in linear time.
+
+    ``limits`` is anything with ``line_bytes``, ``event_bytes`` and ``event_lines``, such as
+    :class:`counterfoil.Limits`.  ``last_event_id`` seeds the cursor of a connection that resumes.
+    ``data="bytes"`` leaves the data undecoded.  ``comments`` and ``blocks`` add :class:`SseComment` and
+    :class:`SseBlock` to what ``feed`` gives, in the order of the stream.  One thread at a time: a second
+    one gets ``ParserClosed``.
+    """
+
+    @overload
+    def __new__(
+        cls,
+        *,
+        limits: _ParserLimits | None = None,
+        last_event_id: str | Buffer | None = None,
+        data: Literal["str"] = "str",
+        comments: Literal[False] = False,
+        blocks: Literal[False] = False,
+    ) -> SseParser[SseEvent[str]]: ...
+    @overload
+    def __new__(
+        cls,
+        *,
+        limits: _ParserLimits | None = None,
+        last_event_id: str | Buffer | None = None,
+        data: Literal["bytes"],
+        comments: Literal[False] = False,
+        blocks: Literal[False] = False,
+    ) -> SseParser[SseEvent[bytes]]: ...
+    @overload
+    def __new__(
+        cls,
+        *,
+        limits: _ParserLimits | None = None,
+        last_event_id: str | Buffer | None = None,
+        data: Literal["str"] = "str",
+        comments: bool = False,
+        blocks: bool = False,
+    ) -> SseParser[SseEvent[str] | SseComment | SseBlock]: ...
+    @overload
+    def __new__(
+        cls,
+        *,
+        limits: _ParserLimits | None = None,
+        last_event_id: str | Buffer | None = None,
+        data: Literal["bytes"],
+        comments: bool = False,
+        blocks: bool = False,
+    ) -> SseParser[SseEvent[bytes] | SseComment | SseBlock]: ...
+    def feed(self, chunk: Buffer) -> list[_Item]:
+        """Take the next bytes (any bytes-like object) and give what they complete.
+
+        Raises :class:`SseLimitError`, at this and every later call, once a bound is passed; what the same
+        chunk completed before the bad byte is given first, and the next call raises.  Raises
+        :class:`ParserClosed` after ``end``.
+        """
+    def feed_batch(self, chunk: Buffer) -> SseBatch:
+        """The same as one value that crosses from Rust once per chunk.  Raises as ``feed`` does."""
+    def end(self, *, lenient: bool = False) -> SseEnd:
+        """End the input and say whether it ended inside an event.  Raises as ``feed`` does."""
+    @property
+    def last_event_id(self) -> str:
+        """The last event ID as of the last blank line; what a reconnection sends, unless it is ``""``."""
+    @property
+    def reconnection_time_ms(self) -> int | None:
+        """The last valid ``retry`` field, at most 2**63 - 1."""
+    @property
+    def position(self) -> int:
+        """Bytes of the stream accepted so far."""
+    @property
+    def held_bytes(self) -> int:
+        """Bytes held for what is not complete yet."""
+    @property
+    def error(self) -> CounterfoilError | None:
+        """The error that every further call raises."""
+    @classmethod
+    def __class_getitem__(cls, item: object, /) -> type[Self]: ...
+
+def encode_event(
+    data: str | Buffer | None,
+    *,
+    event: str | Buffer | None = None,
+    id: str | Buffer | None = None,
+    retry: int | None = None,
+) -> bytes:
+    """Write one event as a frame with its blank line.
+
+    ``data`` is split at CR, LF and CRLF, which a reader gets back as LF; None writes no ``data`` line, so
+    that readers see no event.  ``id=""`` writes an ``id`` line, which resets the reader's cursor; None writes
+    none.
+    Raises :class:`EncodeError` when ``event`` or ``id`` holds CR, LF or NUL, or a text has no UTF-8 form.
+    """
+
+def encode_comment(text: str | Buffer) -> bytes:
+    """Write a comment with its blank line; text of several lines becomes several comment lines."""

@@ -4,6 +4,10 @@ The root is made in Rust, so that the extension never imports Python code of our
 """
 
 from counterfoil._core import CounterfoilError as CounterfoilError
+from counterfoil._core import EncodeError as EncodeError
+from counterfoil._core import LimitExceeded as LimitExceeded
+from counterfoil._core import ParserClosed as ParserClosed
+from counterfoil._core import SseLimitError as SseLimitError
 
 # --- gateway
 

@@ -2,12 +2,16 @@
 
 use pyo3::prelude::*;
 
+mod buffers;
 mod errors;
+mod sse;
+mod text;
 
 /// The extension module `counterfoil._core`.
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::register(module)?;
+    sse::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     Ok(())
 }

@@ -3,5 +3,5 @@
 //! What this crate does not do: Python, I/O, clocks, randomness. Callers pass in `now` and random
 //! bytes, so that every result is a function of the arguments.
 
-pub mod sse;
 pub mod ids;
+pub mod sse;
