@@ -1,0 +1,75 @@
+// Runs a plan of calls through one published TypeScript client and prints one JSON line per call.
+// `ts1.mjs` and `ts2.mjs` give it the SDK's parts; the plan is the one that plan.py describes.
+
+import { text as readAll } from "node:stream/consumers";
+
+const emit = (line) => process.stdout.write(JSON.stringify(line) + "\n");
+const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+class Slots {
+  constructor(free) {
+    this.free = free;
+    this.waiting = [];
+  }
+  async take() {
+    if (this.free > 0) this.free -= 1;
+    else await new Promise((resolve) => this.waiting.push(resolve));
+  }
+  release() {
+    const next = this.waiting.shift();
+    if (next) next();
+    else this.free += 1;
+  }
+}
+
+function describe(error) {
+  return { kind: error?.name, code: error?.code, message: String(error?.message ?? error), data: error?.data ?? null };
+}
+
+async function runCall(client, call, timeoutMs) {
+  const progress = [];
+  const options = { timeout: timeoutMs, onprogress: (note) => progress.push([note.progress, note.message]) };
+  const began = performance.now();
+  let answer;
+  try {
+    const result = await client.callTool(call, options);
+    const text = result.content[0].text;
+    answer = result.isError ? { outcome: "error", error: { message: text, data: null } } : { outcome: "result", text };
+  } catch (error) {
+    answer = { outcome: "error", error: describe(error) };
+  }
+  return { key: call.key, ...answer, progress, elapsed_s: (performance.now() - began) / 1000 };
+}
+
+async function runSession(plan, number, openSession, slots) {
+  const calls = plan.sessions[number];
+  const hearing = { notices: [], strays: [] };
+  const lose = (call, error) =>
+    emit({ session: number, key: call.key, outcome: "session lost", error: describe(error), progress: [] });
+  let client;
+  try {
+    client = await openSession(plan.url, hearing);
+  } catch (error) {
+    for (const call of calls) lose(call, error);
+    return;
+  }
+  await Promise.all(
+    calls.map(async (call) => {
+      await slots.take();
+      const line = await runCall(client, call, plan.timeout_s * 1000);
+      slots.release();
+      emit({ session: number, ...line });
+    }),
+  );
+  const until = performance.now() + (plan.linger_s ?? 0) * 1000;
+  while (hearing.notices.length < (plan.notices ?? 0) && performance.now() < until) await sleep(20);
+  await client.end();
+  emit({ session: number, ...hearing });
+}
+
+export async function main(openSession) {
+  const plan = JSON.parse(await readAll(process.stdin));
+  const slots = new Slots(plan.at_once);
+  await Promise.all(plan.sessions.map((_, number) => runSession(plan, number, openSession, slots)));
+  process.exit(0);
+}

