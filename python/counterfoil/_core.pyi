@@ -1,15 +1,29 @@
 """The typed description of the Rust extension; checked by stubtest."""
 
+import os
 from collections.abc import Iterator
-from typing import Any, Generic, Literal, Protocol, Self, final, overload
+from typing import Any, ClassVar, Generic, Literal, Protocol, Self, final, overload
 
 from typing_extensions import Buffer, TypeVar
 
 __all__ = [
     "CounterfoilError",
+    "Cursor",
+    "DigestChain",
     "EncodeError",
+    "EventId",
+    "ForeignEventId",
+    "KeyCheck",
+    "KeyFileError",
+    "KeyFileExposed",
+    "KeyInfo",
+    "KeyRing",
+    "KeyRingError",
     "LimitExceeded",
+    "MalformedEventId",
     "ParserClosed",
+    "Scope",
+    "ScopeTooLong",
     "SseBatch",
     "SseBlock",
     "SseComment",
@@ -17,6 +31,8 @@ __all__ = [
     "SseEvent",
     "SseLimitError",
     "SseParser",
+    "StreamToken",
+    "UnknownEventIdVersion",
     "__version__",
     "encode_comment",
     "encode_event",
@@ -260,3 +276,239 @@ def encode_event(
 
 def encode_comment(text: str | Buffer) -> bytes:
     """Write a comment with its blank line; text of several lines becomes several comment lines."""
+
+# --- event IDs ---
+
+class ForeignEventId(CounterfoilError, ValueError):
+    """The text is no event ID of ours but of another scheme: opaque, to be kept and compared as it is."""
+
+class MalformedEventId(CounterfoilError, ValueError):
+    """A text that begins like an event ID of ours and is none; reading stopped at byte `position`."""
+
+    reason: str
+    position: int
+
+class UnknownEventIdVersion(CounterfoilError, ValueError):
+    """An event ID of another format version; only its number was read."""
+
+    version: int
+
+class ScopeTooLong(CounterfoilError, ValueError):
+    """A tenant, principal or session is longer than `limit` bytes of UTF-8."""
+
+    part: str
+    limit: int
+
+class KeyRingError(CounterfoilError, ValueError):
+    """These keys make no ring, or the ring has no such key."""
+
+class KeyFileError(CounterfoilError, ValueError):
+    """A key file cannot be read or is none. The text repeats no secret."""
+
+    path: str
+
+class KeyFileExposed(KeyFileError, PermissionError):
+    """A key file that others may read or write: `chmod 600` it, and rotate if somebody may have."""
+
+@final
+class Scope:
+    """Whose streams: tenant, principal and session. None differs from the empty text.
+
+    Each part is at most 4096 bytes of UTF-8; a longer one raises `ScopeTooLong`.
+    """
+
+    def __new__(
+        cls, *, tenant: str | None = None, principal: str | None = None, session: str | None = None
+    ) -> Scope: ...
+    @property
+    def tenant(self) -> str | None: ...
+    @property
+    def principal(self) -> str | None: ...
+    @property
+    def session(self) -> str | None: ...
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, str | None]]: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class StreamToken:
+    """The identity of a stream: a random name with kind, owner and, for a call, the typed request id.
+
+    Made from its text; raises `MalformedEventId` on any other spelling.
+    """
+
+    def __new__(cls, text: str) -> StreamToken: ...
+    @staticmethod
+    def mint(
+        *,
+        kind: Literal["call", "standalone"],
+        random: bytes,
+        request_id: int | str | None = None,
+        owner: int = 0,
+    ) -> StreamToken:
+        """A token from 12 random bytes.
+
+        A request id that has no place in an ID (an integer beyond 2^53 - 1, a text of more than 24
+        characters or with others than `[A-Za-z0-9_-]`) is left out.
+        """
+
+    @property
+    def kind(self) -> Literal["call", "standalone"]: ...
+    @property
+    def request_id(self) -> int | str | None: ...
+    @property
+    def owner(self) -> int: ...
+    def __getnewargs__(self) -> tuple[str]: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class Cursor:
+    """A reader's position: stream, epoch, sequence and digest, replaced together or not at all."""
+
+    def __new__(cls, stream: str, epoch: str, sequence: int, digest: str) -> Cursor: ...
+    @property
+    def stream(self) -> str: ...
+    @property
+    def epoch(self) -> str: ...
+    @property
+    def sequence(self) -> int: ...
+    @property
+    def digest(self) -> str: ...
+    def __getnewargs__(self) -> tuple[str, str, int, str]: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class EventId:
+    """One event ID, decoded. Reading it proves nothing: `KeyRing.check` does."""
+
+    def __new__(cls, text: str | bytes) -> EventId: ...
+    @staticmethod
+    def parse(text: str | bytes) -> EventId:
+        """Read the one spelling of an ID, as it came in a header or an `id` field.
+
+        Raises `ForeignEventId` (another scheme), `UnknownEventIdVersion` or `MalformedEventId`.
+        """
+
+    @property
+    def stream(self) -> StreamToken: ...
+    @property
+    def epoch(self) -> str: ...
+    @property
+    def key_id(self) -> str: ...
+    @property
+    def tag(self) -> str: ...
+    @property
+    def sequence(self) -> int: ...
+    @property
+    def digest(self) -> str: ...
+    @property
+    def cursor(self) -> Cursor: ...
+    def __getnewargs__(self) -> tuple[str]: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class KeyCheck:
+    """What the MAC of an ID says about it. No bool: compare it."""
+
+    VERIFIED: ClassVar[KeyCheck]
+    FORGED: ClassVar[KeyCheck]
+    UNKNOWN_KEY: ClassVar[KeyCheck]
+    def __bool__(self) -> bool: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __int__(self) -> int: ...
+
+@final
+class KeyInfo:
+    """One key of a ring, without its secret; times in Unix seconds."""
+
+    def __new__(cls, id: str, *, signs: bool, made_s: int, retired_s: int | None = None) -> KeyInfo: ...
+    @property
+    def id(self) -> str: ...
+    @property
+    def signs(self) -> bool: ...
+    @property
+    def made_s(self) -> int: ...
+    @property
+    def retired_s(self) -> int | None: ...
+    def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, int | None]]: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class KeyRing:
+    """The keys that sign and verify event IDs: one signs, several verify.
+
+    Neither `repr` nor an error shows a secret. A pickle does hold them, as the key file does.
+    """
+
+    @staticmethod
+    def random() -> KeyRing:
+        """A ring of one random key that is written nowhere: cursors die with this process."""
+
+    @staticmethod
+    def from_file(path: str | os.PathLike[str]) -> KeyRing:
+        """Read a key file that `counterfoil keys` wrote.
+
+        Raises `KeyFileExposed` where others than the owner may read or write it, otherwise `KeyFileError`.
+        """
+
+    @staticmethod
+    def from_text(text: str) -> KeyRing:
+        """Read the text of a key file; raises `KeyFileError`."""
+
+    @staticmethod
+    def from_secret(secret: bytes, *, made_s: int) -> KeyRing:
+        """A ring of one key from 32 random bytes."""
+
+    def to_text(self) -> str:
+        """The text of a key file with this ring in it. It holds the secrets."""
+
+    @property
+    def is_ephemeral(self) -> bool:
+        """Whether the key was drawn at start and is written nowhere."""
+
+    @property
+    def keys(self) -> tuple[KeyInfo, ...]:
+        """The keys without their secrets, the signing one first."""
+
+    def rotated(self, secret: bytes, *, now_s: int) -> KeyRing:
+        """A ring in which a new key signs and these still verify; `KeyRingError` above 16 keys."""
+
+    def without(self, key_id: str) -> KeyRing:
+        """A ring without one of the keys that only verify; raises `KeyRingError` for any other id."""
+
+    def check(self, scope: Scope, event_id: EventId) -> KeyCheck:
+        """Judge an ID's tag in this scope, in constant time."""
+
+    def event_id(
+        self, scope: Scope, *, stream: StreamToken, epoch: str, sequence: int, digest: str
+    ) -> EventId:
+        """The ID of one event, tagged by the signing key."""
+
+    def digest_chain(self, scope: Scope, *, stream: StreamToken, epoch: str) -> DigestChain:
+        """The digest chain of an epoch that is being minted."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class DigestChain:
+    """The running digest of one stream and epoch; made by `KeyRing.digest_chain`."""
+
+    @property
+    def current(self) -> str:
+        """The digest after the last event; before the first one, the one that the echo with 0 carries."""
+
+    def append(self, sequence: int, *, event: bytes | None = None, data: bytes) -> str:
+        """Move on by one event as it is sent; the new digest."""

@@ -5,9 +5,16 @@ The root is made in Rust, so that the extension never imports Python code of our
 
 from counterfoil._core import CounterfoilError as CounterfoilError
 from counterfoil._core import EncodeError as EncodeError
+from counterfoil._core import ForeignEventId as ForeignEventId
+from counterfoil._core import KeyFileError as KeyFileError
+from counterfoil._core import KeyFileExposed as KeyFileExposed
+from counterfoil._core import KeyRingError as KeyRingError
 from counterfoil._core import LimitExceeded as LimitExceeded
+from counterfoil._core import MalformedEventId as MalformedEventId
 from counterfoil._core import ParserClosed as ParserClosed
+from counterfoil._core import ScopeTooLong as ScopeTooLong
 from counterfoil._core import SseLimitError as SseLimitError
+from counterfoil._core import UnknownEventIdVersion as UnknownEventIdVersion
 
 # --- gateway
 

@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 
 mod buffers;
 mod errors;
+mod ids;
 mod sse;
 mod text;
 
@@ -11,6 +12,7 @@ mod text;
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::register(module)?;
+    ids::register(module)?;
     sse::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     Ok(())

@@ -177,7 +177,9 @@ impl Key {
         self.id
     }
 
-    pub(super) fn secret(&self) -> &[u8; KEY_BYTES] {
+    /// The secret, for those who write it to a file or hand it to another process.
+    #[must_use]
+    pub fn secret(&self) -> &[u8; KEY_BYTES] {
         &self.secret
     }
 

@@ -50,9 +50,6 @@ impl RequestId<'_> {
 /// Why no token was minted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum StreamTokenError {
-    /// The request id has no place in an ID; mint without one.
-    #[error("the request id does not fit: an integer within ±(2^53 - 1) or at most 24 characters of [A-Za-z0-9_-]")]
-    RequestIdDoesNotFit,
     /// A standalone stream answers no request.
     #[error("a standalone stream has no request id")]
     StandaloneWithRequestId,
@@ -69,9 +66,10 @@ pub struct StreamToken {
 
 impl StreamToken {
     /// A token from 96 random bits. `owner` says which process holds the stream; 0 when there is one.
+    /// A request id that does not fit ([`RequestId::fits`]) is left out: it is an attribute, not a key.
     ///
     /// # Errors
-    /// When the request id has no place in an ID, or the stream is a standalone one.
+    /// When a standalone stream is given a request id.
     pub fn mint(
         kind: StreamKind,
         request_id: Option<RequestId<'_>>,
@@ -81,9 +79,7 @@ impl StreamToken {
         if kind == StreamKind::Standalone && request_id.is_some() {
             return Err(StreamTokenError::StandaloneWithRequestId);
         }
-        if request_id.is_some_and(|id| !id.fits()) {
-            return Err(StreamTokenError::RequestIdDoesNotFit);
-        }
+        let request_id = request_id.filter(RequestId::fits);
         let mut written = Vec::with_capacity(MAX_STREAM_CHARS);
         written.push(match (kind, request_id) {
             (StreamKind::Standalone, _) => b's',
