@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from typing import get_args
 
@@ -45,7 +46,7 @@ def test_the_wire_names_the_servers_verdicts() -> None:
 
 
 def test_json_names_the_verdict() -> None:
-    shown = msgspec.to_builtins(build(verdicts.Gap))
+    shown = json.loads(msgspec.json.encode(build(verdicts.Gap)))
     assert shown["type"] == "gap"
     assert shown["why"] == "epoch"
-    assert shown["request_ids"] == [1, "a"] or shown["request_ids"] == (1, "a")
+    assert shown["request_ids"] == [1, "a"]

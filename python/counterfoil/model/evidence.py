@@ -63,8 +63,8 @@ class Claim(StrEnum):
     """
 
     ABSENT = "absent"
-    RESUMED_EQUAL = "resumed-equal"  # epoch, position and digest are ours
     RESUMED = "resumed"
+    RESUMED_EQUAL = "resumed-equal"  # epoch, position and digest are ours
     RESUMED_OURS = "resumed-ours"  # our epoch, another position or digest
     RESUMED_OTHER = "resumed-other"
     NEW_OTHER = "new-other"
