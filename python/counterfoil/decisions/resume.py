@@ -15,6 +15,7 @@ from typing import NamedTuple
 from counterfoil.model.evidence import (
     Asked,
     Claim,
+    ClaimDetails,
     Echo,
     First,
     Progress,
@@ -176,24 +177,27 @@ _BY_ASKED: Mapping[Asked, tuple[Mapping[Claim, int], Mapping[First, int], int]] 
     Asked.DENSE: (_CLAIM_WITH_CURSOR, _FIRST_DENSE, _NONE),
     Asked.SPARSE: (_CLAIM_WITH_CURSOR, _FIRST_OPAQUE, _NONE),
 }
-_OPEN = _votes("first-line-missing")
+_FIRST_LINE_MISSING = _votes("first-line-missing")
 _WAIT = _votes("refusal-of-another-epoch")
 _IN_WINDOW = _votes("window")
 _NO_EVIDENCE = _votes("no-evidence")
 _ABOVE = frozenset({First.NEXT, First.BEYOND})
+# Looking a member up costs more than all the votes together, so those asked for every time have names.
+_OPEN, _READ, _NOTHING_YET = Progress.OPEN, Progress.READ, First.NONE
+_CONTAINS, _SAME_TOKEN = Window.CONTAINS, Token.SAME
 
 
 def count_votes(evidence: ResumeEvidence) -> int:
     """Return one bit for each rule that the facts meet, the strongest rule lowest."""
     by_claim, by_first, votes = _BY_ASKED[evidence.asked]
     claim, first, progress = evidence.claim, evidence.first, evidence.progress
-    if progress is Progress.OPEN:
-        votes |= _OPEN
-    if claim in _REFUSALS_OF_ANOTHER_EPOCH and first is First.NONE and progress is Progress.READ:
+    if progress is _OPEN:
+        votes |= _FIRST_LINE_MISSING
+    if first is _NOTHING_YET and progress is _READ and claim in _REFUSALS_OF_ANOTHER_EPOCH:
         votes |= _WAIT
     else:
         votes |= by_claim[claim]
-    if evidence.window is Window.CONTAINS and evidence.token is Token.SAME and first in _ABOVE:
+    if evidence.window is _CONTAINS and evidence.token is _SAME_TOKEN and first in _ABOVE:
         votes |= _IN_WINDOW
     return (
         votes
@@ -232,6 +236,7 @@ def classify_resume(evidence: ResumeEvidence) -> ResumeJudgement:
     return _BUILDERS[rule.verdict](evidence, rule, against)
 
 
+_CLAIM_EQUAL = RULES["claim-equal"]
 _Builder = Callable[[ResumeEvidence, Rule, tuple[Why, ...]], ResumeJudgement]
 
 
@@ -241,21 +246,24 @@ def _why(evidence: ResumeEvidence, rule: Rule) -> Why:
     return evidence.details.why if evidence.details is not None else Why.SIGNALLED
 
 
-#: What holds under each verdict, and what else the claim behind it may ask for.
-_ALLOWED: Mapping[VerdictToken, tuple[Next, frozenset[Next]]] = {
-    VerdictToken.RESUMED: (Next.CONTINUE, frozenset({Next.DONE})),
-    VerdictToken.GAP: (Next.RECONCILE, frozenset({Next.CONTINUE})),
-    VerdictToken.REORIGINATED: (Next.RECONCILE, frozenset({Next.CONTINUE})),
-    VerdictToken.UNVERIFIABLE: (Next.RECONCILE, frozenset({Next.STOP})),
-}
+class Following(NamedTuple):
+    """What to do next: by default, and what else the claim behind the verdict may ask for."""
+
+    token: VerdictToken
+    default: Next
+    allowed: Next
+
+    def choose(self, details: ClaimDetails | None) -> Next:
+        """Return what the claim asks for if it made the verdict and may ask for that, else the default."""
+        if details is not None and details.next is self.allowed and details.verdict is self.token:
+            return self.allowed
+        return self.default
 
 
-def _next(evidence: ResumeEvidence, token: VerdictToken) -> Next:
-    default, allowed = _ALLOWED[token]
-    details = evidence.details
-    if details is not None and details.verdict is token and details.next in allowed:
-        return details.next
-    return default
+_AFTER_RESUMED = Following(VerdictToken.RESUMED, Next.CONTINUE, Next.DONE)
+_AFTER_GAP = Following(VerdictToken.GAP, Next.RECONCILE, Next.CONTINUE)
+_AFTER_REORIGINATED = Following(VerdictToken.REORIGINATED, Next.RECONCILE, Next.CONTINUE)
+_AFTER_UNVERIFIABLE = Following(VerdictToken.UNVERIFIABLE, Next.RECONCILE, Next.STOP)
 
 
 def _build_new(evidence: ResumeEvidence, rule: Rule, against: tuple[Why, ...]) -> New:
@@ -264,9 +272,9 @@ def _build_new(evidence: ResumeEvidence, rule: Rule, against: tuple[Why, ...]) -
 
 def _build_resumed(evidence: ResumeEvidence, rule: Rule, against: tuple[Why, ...]) -> Resumed:
     after, missed, details = evidence.asked_sequence, None, evidence.details
-    if after is not None and details is not None and details.last is not None and rule.why is Why.CLAIM:
+    if after is not None and details is not None and details.last is not None and rule is _CLAIM_EQUAL:
         missed = max(0, details.last - after)
-    following = _next(evidence, VerdictToken.RESUMED)
+    following = _AFTER_RESUMED.choose(evidence.details)
     why = _why(evidence, rule)
     return Resumed(evidence=evidence, why=why, next=following, against=against, after=after, missed=missed)
 
@@ -279,7 +287,7 @@ def _build_gap(evidence: ResumeEvidence, rule: Rule, against: tuple[Why, ...]) -
         asked, found = evidence.asked_sequence, evidence.first_sequence
         first = None if asked is None else asked + 1
         last = None if found is None else found - 1
-    following = _next(evidence, VerdictToken.GAP)
+    following = _AFTER_GAP.choose(evidence.details)
     return Gap(
         evidence=evidence,
         why=_why(evidence, rule),
@@ -296,7 +304,7 @@ def _build_reoriginated(evidence: ResumeEvidence, rule: Rule, against: tuple[Why
     return Reoriginated(
         evidence=evidence,
         why=_why(evidence, rule),
-        next=_next(evidence, VerdictToken.REORIGINATED),
+        next=_AFTER_REORIGINATED.choose(evidence.details),
         against=against,
         executed=evidence.details.executed if evidence.details is not None else None,
     )
@@ -310,7 +318,7 @@ def _build_unverifiable(evidence: ResumeEvidence, rule: Rule, against: tuple[Why
     return Unverifiable(
         evidence=evidence,
         why=_why(evidence, rule),
-        next=_next(evidence, VerdictToken.UNVERIFIABLE),
+        next=_AFTER_UNVERIFIABLE.choose(evidence.details),
         against=against,
         executed=evidence.details.executed if evidence.details is not None else None,
     )
