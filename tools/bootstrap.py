@@ -6,6 +6,7 @@ system Python is left alone.  Everything is stamped: a second run finds nothing 
 
     python3 tools/bootstrap.py             the environment that tests and lint use (build/venv)
     python3 tools/bootstrap.py --env NAME  build/NAME as well, from requirements/NAME.txt; may be repeated
+    python3 tools/bootstrap.py --sources   build/sources as well, unpacked from what the file names
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 
@@ -141,6 +143,26 @@ def install_node_packages(environment: Path) -> None:
     stamp.write_text(value)
 
 
+def fetch_sources() -> None:
+    """Download and unpack source distributions; pip checks the hash that the file gives for each."""
+    requirements = ROOT / "requirements" / "sources.txt"
+    folder = BUILD / "sources"
+    stamp = folder / ".requirements"
+    value = digest_of([requirements])
+    if is_stamped(stamp, value):
+        return
+    print("set-up: fetching sources", flush=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    names = [line.partition("==")[0] for line in requirements.read_text().splitlines() if "==" in line]
+    options = ["--quiet", "--no-deps", "--require-hashes", "--no-binary", ",".join(names)]
+    command = [sys.executable, "-m", "pip", "download", *options]
+    run([*command, "--dest", str(folder), "-r", str(requirements)])
+    for archive in folder.glob("*.tar.gz"):
+        with tarfile.open(archive) as tar:
+            tar.extractall(folder, filter="data")
+    stamp.write_text(value)
+
+
 def build_wheel(maturin: Path) -> Path:
     wheels = BUILD / "wheels"
     stamp = wheels / ".sources"
@@ -179,6 +201,7 @@ def main() -> None:
     parser.add_argument(
         "--env", action="append", default=[], help="one more of requirements/*.txt; may be repeated"
     )
+    parser.add_argument("--sources", action="store_true", help="also unpack requirements/sources.txt")
     arguments = parser.parse_args()
     began = time.monotonic()
     check_versions()
@@ -192,6 +215,8 @@ def main() -> None:
             install_node_packages(BUILD / name)
         else:
             install_wheel(python, wheel)
+    if arguments.sources:
+        fetch_sources()
     ready = ", ".join(f"build/{name}" for name in dict.fromkeys(["venv", *arguments.env]))
     print(f"set-up: {ready} ready ({time.monotonic() - began:.1f} s)", flush=True)
 

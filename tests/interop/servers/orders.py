@@ -1,27 +1,22 @@
 """An MCP server on the official SDK for tests: progress, one countable effect per call, questions, notices.
 
-Runs as a child process: prints `ready PORT`, and ends when its standard input closes.
+Runs as a child process of a test (`serving.py`).
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
-import os
-import signal
-import socket
-import sys
-import threading
 from collections import deque
 from pathlib import Path
 from typing import Any
 
 import anyio
-import uvicorn
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.streamable_http import EventMessage, EventStore
 from pydantic import BaseModel
+from serving import serve
 
 
 class Answer(BaseModel):
@@ -95,20 +90,6 @@ def build_server(effects: Path) -> MCPServer:
         return f"receipt ☂ {key}"
 
     return server
-
-
-def serve(app: Any) -> None:
-    listener = socket.create_server(("127.0.0.1", 0), backlog=512)
-    config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1, ws="none")
-    threading.Thread(target=end_with_stdin, daemon=True).start()
-    print(f"ready {listener.getsockname()[1]}", flush=True)
-    uvicorn.Server(config).run(sockets=[listener])
-
-
-def end_with_stdin() -> None:
-    while sys.stdin.buffer.read(4096):
-        pass
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import shutil
 import sys
 from pathlib import Path
@@ -41,3 +42,17 @@ def client_command(client: str) -> list[str]:
         # A script finds its packages from where it lies.
         shutil.copy(source, PACKAGES / source.name)
     return [str(node), str(PACKAGES / script)]
+
+
+def conformance_command() -> list[str]:
+    """Return the command of the official conformance suite."""
+    program = PACKAGES / "node_modules" / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
+    return [str(find_node()), str(program)]
+
+
+def find_everything_server() -> Path:
+    """Return the everything-server of the very SDK that is installed."""
+    source = BUILD / "sources" / f"mcp-{importlib.metadata.version('mcp')}"
+    if not source.exists():
+        pytest.skip(f"{source.relative_to(ROOT)} is missing: run `make sdks`")
+    return source / "examples" / "servers" / "everything-server" / "mcp_everything_server" / "server.py"

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
-from interop.environments import INTEROP
+from interop.environments import INTEROP, find_everything_server
 
 _END_S = 5
 
@@ -59,8 +59,17 @@ class Orders(msgspec.Struct, frozen=True):
 @contextmanager
 def start_orders(effects: Path, *options: str) -> Iterator[Orders]:
     """Run the test server with `options` (`--store shared`, `--json`)."""
-    program = INTEROP / "servers" / "orders.py"
-    # Warnings of the SDK about its own older revision are not ours to turn into errors.
-    command = [sys.executable, "-W", "ignore", str(program), "--effects", str(effects), *options]
-    with start_server(command) as server:
+    with start_server(_python("orders.py", "--effects", str(effects), *options)) as server:
         yield Orders(server, effects)
+
+
+@contextmanager
+def start_everything_server() -> Iterator[Server]:
+    """Run the server that the official conformance suite was written for."""
+    with start_server(_python("everything.py", str(find_everything_server()))) as server:
+        yield server
+
+
+def _python(program: str, *arguments: str) -> list[str]:
+    # Warnings of the SDK about its own older revision are not ours to turn into errors.
+    return [sys.executable, "-W", "ignore", str(INTEROP / "servers" / program), *arguments]
