@@ -29,3 +29,14 @@ class UpstreamUnreachable(UpstreamError):
 
 class UpstreamBroken(UpstreamError):
     """The exchange broke after the request may have arrived: what became of it is indeterminate."""
+
+
+# --- resumption
+
+
+class SSEResumptionInvariantError(CounterfoilError, RuntimeError):
+    """The first replayed event does not continue the cursor, or its effect may already have happened."""
+
+
+class StreamResumptionViolation(CounterfoilError, RuntimeError):
+    """The event must not be applied as part of this stream."""
