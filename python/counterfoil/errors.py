@@ -40,3 +40,31 @@ class SSEResumptionInvariantError(CounterfoilError, RuntimeError):
 
 class StreamResumptionViolation(CounterfoilError, RuntimeError):
     """The event must not be applied as part of this stream."""
+
+
+# --- what travels: Stream-Continuity and the in-band error
+
+
+class ContinuityError(CounterfoilError, ValueError):
+    """A `Stream-Continuity` text cannot be read or written; `position` is where reading stopped.
+
+    Treat it as a claim that says nothing good: there is no evidence of continuity in it.
+    """
+
+    position: int
+
+    def __init__(self, text: str, *, position: int = 0) -> None:
+        super().__init__(text)
+        self.position = position
+
+
+class UnknownContinuityToken(ContinuityError):
+    """A token outside its closed set, such as a verdict of a newer format; it is never passed over."""
+
+
+class UnknownContinuityVersion(ContinuityError):
+    """A `Stream-Continuity` text of another format version, or of none."""
+
+
+class MalformedInbandError(CounterfoilError, ValueError):
+    """A JSON-RPC error with our code whose `data["io.counterfoil"]` does not have our shape."""
