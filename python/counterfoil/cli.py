@@ -1,0 +1,85 @@
+"""The command `counterfoil`: finds the program, runs it, and turns errors into one line and an exit code.
+
+It decides nothing itself.  Only the program that was named is imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Protocol, cast
+
+from counterfoil.errors import CounterfoilError
+from counterfoil.native import __version__
+
+#: What each program is for, as `counterfoil --help` lists it; the module has the same name.
+PROGRAMS = {
+    "keys": "make, rotate and list the keys that sign event IDs",
+}
+
+OK = 0
+USAGE = 2
+INTERRUPTED = 130
+
+_EXIT_CODES = (
+    """exit codes: 0 ok, 1 a promise was broken, 2 usage or configuration, 3 unsafe store, 130 interrupted"""
+)
+
+
+class Program(Protocol):
+    """What a module in `counterfoil.programs` offers."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the program's own arguments."""
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Run and return the exit code."""
+
+
+def load_program(name: str) -> Program:
+    """Import one program."""
+    return cast(Program, importlib.import_module(f"counterfoil.programs.{name}"))
+
+
+def build_parser(named: str | None) -> argparse.ArgumentParser:
+    """Declare all programs, with arguments for the one that was named."""
+    parser = argparse.ArgumentParser(
+        prog="counterfoil",
+        description="MCP streams that resume on evidence, and effects that happen once.",
+        epilog=_EXIT_CODES,
+    )
+    parser.add_argument("--version", action="version", version=f"counterfoil {__version__}")
+    programs = parser.add_subparsers(dest="program", metavar="PROGRAM", required=True)
+    for name, summary in PROGRAMS.items():
+        own = programs.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+        if name == named:
+            load_program(name).add_arguments(own)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code.
+
+    An error of ours or of the operating system becomes one line on stderr and exit code 2, unless the error
+    has an `exit_code` of its own.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    named = next((word for word in words if not word.startswith("-")), None)
+    arguments = build_parser(named).parse_args(words)
+    try:
+        code = load_program(arguments.program).run(arguments)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output went away; nothing more can be said to it, not even by the interpreter.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except (CounterfoilError, OSError) as error:
+        line = " ".join(str(error).split())
+        print(f"counterfoil {arguments.program}: {line}", file=sys.stderr)
+        return int(getattr(error, "exit_code", USAGE))
