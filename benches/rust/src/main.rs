@@ -1,3 +1,18 @@
-//! Times the core on a folder of streams; prints one JSON object per line.
+//! Times the core on event-stream files; prints one JSON object per line.
+//!
+//!     counterfoil-bench splitter FILE...     events as spans, at 1 B, 1 KiB, 16 KiB and 64 KiB
+//!     counterfoil-bench long-line            one line of 1 and of 16 MiB, in small chunks
 
-fn main() {}
+mod splitter;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.split_first() {
+        Some((what, files)) if what == "splitter" && !files.is_empty() => splitter::time_files(files),
+        Some((what, [])) if what == "long-line" => splitter::time_long_lines(),
+        _ => {
+            eprintln!("usage: counterfoil-bench splitter FILE... | long-line");
+            std::process::exit(2);
+        }
+    }
+}

@@ -213,17 +213,19 @@ impl Parser {
             self.take_line(&cut, from, &mut spans, sink);
             start = self.skip_line_end(chunk, start + length);
         }
-        while start < chunk.len() {
+        while let Some(&first) = chunk.get(start) {
+            // A blank line needs no search, and every second line of a stream of small events is one.
+            if first == b'\n' || first == b'\r' {
+                self.dispatch(&mut spans, sink);
+                start = self.skip_line_end(chunk, start);
+                continue;
+            }
             let rest = &chunk[start..];
             let Some(length) = memchr2(b'\r', b'\n', rest) else { break };
             let line = &rest[..length];
-            if line.is_empty() {
-                self.dispatch(&mut spans, sink);
-            } else {
-                let from = self.position + start as u64;
-                self.check(line, from)?;
-                self.take_line(line, from, &mut spans, sink);
-            }
+            let from = self.position + start as u64;
+            self.check(line, from)?;
+            self.take_line(line, from, &mut spans, sink);
             start = self.skip_line_end(chunk, start + length);
         }
         self.keep(spans);
