@@ -3,10 +3,13 @@
 
 use counterfoil_core::sse::{BlockRef, End, EventRef, ParseError, Parser, ParserLimits, Sink, RETRY_CAP_MS};
 
+/// Type, data, own id, last event ID, retry.
+type Event = (Vec<u8>, Vec<u8>, Option<Vec<u8>>, Vec<u8>, Option<u64>);
+
 /// Keeps everything that a parser hands out.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Kept {
-    events: Vec<(Vec<u8>, Vec<u8>, Option<Vec<u8>>, Vec<u8>, Option<u64>)>,
+    events: Vec<Event>,
     comments: Vec<Vec<u8>>,
     blocks: Vec<(Vec<u8>, Option<Vec<u8>>)>,
 }
@@ -182,4 +185,14 @@ fn floods_without_payload_are_bounded() {
     let mut parser = Parser::new(limits);
     parser.feed(&b":\n".repeat(1_000_000), &mut kept).unwrap();
     assert_eq!(parser.held_bytes(), 0);
+}
+
+#[test]
+fn empty_chunks_do_not_use_up_the_bom() {
+    let mut kept = Kept::default();
+    let mut parser = Parser::new(ParserLimits::default());
+    for chunk in [b"".as_slice(), b"", b"", b"\xef", b"", b"\xbb", b"\xbf", b"data: x\n\n"] {
+        parser.feed(chunk, &mut kept).unwrap();
+    }
+    assert_eq!(data_of(&kept), ["x"]);
 }
