@@ -214,6 +214,40 @@ def test_only_a_random_ring_is_ephemeral() -> None:
     assert copied.is_ephemeral
 
 
+VECTORS = Path(__file__).resolve().parent / "vectors" / "event_id" / "parse.json"
+
+
+@pytest.mark.parametrize("row", json.loads(VECTORS.read_text()), ids=lambda row: row["name"])
+def test_vectors_shared_with_rust(row: dict[str, Any]) -> None:
+    text, expect = row["given"], row["expect"]
+    if expect.get("error") == "foreign":
+        with pytest.raises(ForeignEventId):
+            EventId.parse(text)
+    elif expect.get("error") == "version":
+        with pytest.raises(UnknownEventIdVersion) as version:
+            EventId.parse(text)
+        assert version.value.version == expect["version"]
+    elif expect.get("error") == "malformed":
+        with pytest.raises(MalformedEventId) as malformed:
+            EventId.parse(text)
+        assert (malformed.value.reason, malformed.value.position) == (expect["reason"], expect["position"])
+    else:
+        event_id = EventId.parse(text)
+        assert str(event_id) == text
+        stream = event_id.stream
+        assert {
+            "stream": str(stream),
+            "kind": stream.kind,
+            "request_id": stream.request_id,
+            "owner": stream.owner,
+            "epoch": event_id.epoch,
+            "key_id": event_id.key_id,
+            "tag": event_id.tag,
+            "sequence": str(event_id.sequence),
+            "digest": event_id.digest,
+        } == expect
+
+
 VALUES = [
     Scope(),
     Scope(tenant="a", principal="b", session="c"),

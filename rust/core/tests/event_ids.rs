@@ -243,6 +243,7 @@ fn another_version_is_told_before_any_grammar() {
         ("cf0.x", IdError::Version { version: 0 }),
         ("cf999999999.x", IdError::Version { version: 999_999_999 }),
         ("cf1234567890.x", IdError::Foreign),
+        ("cf01.x", IdError::Foreign),
         ("cf1", IdError::Foreign),
         ("cf.", IdError::Foreign),
         ("CF1.x", IdError::Foreign),
@@ -285,5 +286,59 @@ fn secrets_are_not_in_what_is_shown() {
     let shown = format!("{ring:?} {:?} {chain:?} {scope:?}", ring.signing());
     for secret in ["7, 7", "BwcHBwcH", "tenant-x", "session-y", "seed"] {
         assert!(!shown.contains(secret), "{shown}");
+    }
+}
+
+#[test]
+fn vectors_shared_with_python() {
+    let text = include_str!("../../../tests/vectors/event_id/parse.json");
+    let rows: Vec<serde_json::Value> = serde_json::from_str(text).unwrap();
+    assert!(rows.len() > 60);
+    for row in rows {
+        let given = row["given"].as_str().unwrap();
+        let found = match EventId::parse(given.as_bytes()) {
+            Err(IdError::Foreign) => serde_json::json!({"error": "foreign"}),
+            Err(IdError::Version { version }) => serde_json::json!({"error": "version", "version": version}),
+            Err(IdError::Malformed { reason, position }) => serde_json::json!({
+                "error": "malformed", "reason": reason.to_string(), "position": position,
+            }),
+            Ok(id) => serde_json::json!({
+                "stream": id.stream.as_str(),
+                "kind": if id.stream.kind() == StreamKind::Call { "call" } else { "standalone" },
+                "request_id": match id.stream.request_id() {
+                    None => serde_json::Value::Null,
+                    Some(RequestId::Integer(number)) => number.into(),
+                    Some(RequestId::Text(text)) => text.into(),
+                },
+                "owner": id.stream.owner(),
+                "epoch": id.epoch.to_string(),
+                "key_id": id.tag.key_id().to_string(),
+                "tag": id.tag.to_string(),
+                "sequence": id.sequence.to_string(),
+                "digest": id.digest.to_string(),
+            }),
+        };
+        assert_eq!(found, row["expect"], "{}", row["name"]);
+    }
+}
+
+#[test]
+fn released_digests_are_still_computed() {
+    let text = include_str!("../../../tests/compat/v1/digests.json");
+    let samples: Vec<serde_json::Value> = serde_json::from_str(text).unwrap();
+    let ring = parse_key_file(include_str!("../../../tests/compat/v1/key_file.txt")).unwrap();
+    for sample in samples {
+        let part = |name: &str| sample["scope"][name].as_str();
+        let scope = Scope::new(part("tenant"), part("principal"), part("session")).unwrap();
+        let stream = StreamToken::parse(sample["stream"].as_str().unwrap().as_bytes()).unwrap();
+        let epoch = Epoch::parse(sample["epoch"].as_str().unwrap().as_bytes()).unwrap();
+        let mut chain = DigestChain::start(&ring, &scope, &stream, &epoch);
+        let mut found = vec![chain.current().to_string()];
+        for (index, event) in sample["events"].as_array().unwrap().iter().enumerate() {
+            let sequence = Sequence::new(index as u64 + 1).unwrap();
+            let text = |at: usize| event[at].as_str().unwrap().as_bytes();
+            found.push(chain.append(sequence, text(0), text(1)).to_string());
+        }
+        assert_eq!(serde_json::json!(found), sample["digests"], "{}", sample["name"]);
     }
 }

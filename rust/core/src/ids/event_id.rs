@@ -79,7 +79,8 @@ fn check_version(id: &[u8]) -> Result<(), IdError> {
     }
     let rest = id.strip_prefix(b"cf").ok_or(IdError::Foreign)?;
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    if digits == 0 || digits > MAX_VERSION_DIGITS || rest.get(digits) != Some(&b'.') {
+    let has_leading_zero = digits > 1 && rest[0] == b'0';
+    if digits == 0 || digits > MAX_VERSION_DIGITS || has_leading_zero || rest.get(digits) != Some(&b'.') {
         return Err(IdError::Foreign);
     }
     let version = rest[..digits].iter().fold(0, |number: u32, byte| number * 10 + u32::from(byte - b'0'));
