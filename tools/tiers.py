@@ -168,6 +168,7 @@ def main(arguments: list[str]) -> int:
         print(__doc__, file=sys.stderr)
         return 2
     RESULTS.mkdir(parents=True, exist_ok=True)
+    os.environ.setdefault("CARGO_TARGET_DIR", str(ROOT / "build" / "cargo"))
     for stale in RESULTS.glob("*.xml"):
         stale.unlink()
     began = time.monotonic()
