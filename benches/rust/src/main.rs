@@ -2,16 +2,19 @@
 //!
 //!     counterfoil-bench splitter FILE...     events as spans, at 1 B, 1 KiB, 16 KiB and 64 KiB
 //!     counterfoil-bench long-line            one line of 1 and of 16 MiB, in small chunks
+//!     counterfoil-bench ids                  event IDs, and the digest beside the same append without it
 
+mod ids;
 mod splitter;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.split_first() {
         Some((what, files)) if what == "splitter" && !files.is_empty() => splitter::time_files(files),
+        Some((what, [])) if what == "ids" => ids::time_all(),
         Some((what, [])) if what == "long-line" => splitter::time_long_lines(),
         _ => {
-            eprintln!("usage: counterfoil-bench splitter FILE... | long-line");
+            eprintln!("usage: counterfoil-bench splitter FILE... | long-line | ids");
             std::process::exit(2);
         }
     }
