@@ -1,5 +1,5 @@
 //! Replays the corpus of the fuzz target `event_id` without libFuzzer.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::path::Path;
 
