@@ -1,0 +1,331 @@
+//! The replay window of one stream: dense sequences, encoded once, looked up by arithmetic.
+//!
+//! The part of a frame's ID that all events share is not stored but written in front of each frame
+//! as it is read.  A ring owns no memory of its own beyond its slots: bytes are pages of a [`Slabs`].
+
+mod slabs;
+mod slot;
+
+use std::collections::VecDeque;
+
+use crate::ids::{Digest, Sequence};
+
+use slabs::Page;
+pub use slabs::{Slabs, PAGE_BYTES};
+use slot::Slot;
+pub use slot::Mark;
+
+const PAGE: u32 = PAGE_BYTES as u32;
+/// Characters of a digest in a frame.
+const DIGEST_CHARS: usize = 11;
+
+/// The longest stored frame: positions wrap at 2^32 and must stay comparable.
+pub const MAX_FRAME_BYTES: usize = 1 << 30;
+
+/// An event that left the window from the old end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trimmed {
+    /// Its sequence.
+    pub sequence: u64,
+    /// Its mark.
+    pub mark: Mark,
+}
+
+/// The window of one stream.
+///
+/// What is stored of an event is everything behind the shared part of its ID:
+/// `<sequence>.<digest>` LF, an `event` line if it has a type, its `data` lines, and the blank line.
+pub struct Ring {
+    /// The oldest sequence kept; one more than the last when nothing is.  Only rises.
+    first: u64,
+    /// The digest at `first - 1`.
+    before: Digest,
+    slots: VecDeque<Slot>,
+    pages: VecDeque<Page>,
+    /// Position (wrapping) of the first byte of `pages[0]`.
+    origin: u32,
+    /// Position (wrapping) of the first byte of the oldest event.
+    start: u32,
+}
+
+/// Receives bytes: a vector, or a slice of exactly the right length.
+pub trait Out {
+    /// Appends `bytes`.
+    fn put(&mut self, bytes: &[u8]);
+}
+
+impl Out for Vec<u8> {
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}
+
+/// A slice that is being filled; what does not fit is dropped and counted as missing.
+pub struct Filling<'a> {
+    slice: &'a mut [u8],
+    filled: usize,
+}
+
+impl<'a> Filling<'a> {
+    /// Nothing filled yet.
+    pub fn new(slice: &'a mut [u8]) -> Self {
+        Self { slice, filled: 0 }
+    }
+
+    /// Whether every byte of the slice was written.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.filled == self.slice.len()
+    }
+}
+
+impl Out for Filling<'_> {
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        if let Some(place) = self.slice.get_mut(self.filled..self.filled + bytes.len()) {
+            place.copy_from_slice(bytes);
+            self.filled += bytes.len();
+        }
+    }
+}
+
+impl Ring {
+    /// An empty window of a new epoch; `start` is the digest before the first event.
+    #[must_use]
+    pub fn new(start: Digest) -> Self {
+        Self { first: 1, before: start, slots: VecDeque::new(), pages: VecDeque::new(), origin: 0, start: 0 }
+    }
+
+    /// The oldest sequence that can be read; `last_sequence() + 1` when there is none.
+    #[must_use]
+    pub fn first_sequence(&self) -> u64 {
+        self.first
+    }
+
+    /// The newest sequence that was ever appended; 0 before the first.
+    #[must_use]
+    pub fn last_sequence(&self) -> u64 {
+        self.first + self.slots.len() as u64 - 1
+    }
+
+    /// Events in the window.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether the window holds nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Stored bytes of the events in the window.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.end().wrapping_sub(self.start) as usize
+    }
+
+    /// Pages that the window holds.
+    #[must_use]
+    pub fn pages(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// Pages that it would hold after an append of `length` bytes.
+    #[must_use]
+    pub fn pages_after(&self, length: usize) -> usize {
+        let begin = if self.slots.is_empty() { 0 } else { self.end().wrapping_sub(self.origin) as usize };
+        (begin + length).div_ceil(PAGE_BYTES)
+    }
+
+    /// When the oldest event was stored, in the store's seconds.
+    #[must_use]
+    pub fn oldest_s(&self) -> Option<u64> {
+        self.slots.front().map(|slot| slot.stored_s())
+    }
+
+    /// The mark of the oldest event.
+    #[must_use]
+    pub fn oldest_mark(&self) -> Option<Mark> {
+        self.slots.front().map(|slot| slot.mark())
+    }
+
+    /// The mark of an event in the window.
+    #[must_use]
+    pub fn mark(&self, sequence: u64) -> Option<Mark> {
+        self.slots.get(self.place(sequence)?).map(|slot| slot.mark())
+    }
+
+    /// Appends the event made of `pieces`, at most [`MAX_FRAME_BYTES`] together, and returns its sequence.
+    pub fn append(&mut self, slabs: &mut Slabs, pieces: &[&[u8]], mark: Mark, stored_s: u64) -> u64 {
+        if self.slots.is_empty() {
+            (self.origin, self.start) = (0, 0);
+        }
+        let mut end = self.end();
+        for piece in pieces {
+            let mut rest = *piece;
+            while !rest.is_empty() {
+                let inside = end.wrapping_sub(self.origin);
+                if inside as usize == self.pages.len() * PAGE_BYTES {
+                    self.pages.push_back(slabs.take());
+                }
+                let page = self.pages[(inside / PAGE) as usize];
+                let at = (inside % PAGE) as usize;
+                let count = rest.len().min(PAGE_BYTES - at);
+                slabs.bytes_mut(page)[at..at + count].copy_from_slice(&rest[..count]);
+                end = end.wrapping_add(count as u32);
+                rest = &rest[count..];
+            }
+        }
+        self.slots.push_back(Slot::new(end, mark, stored_s));
+        self.last_sequence()
+    }
+
+    /// Gives the next sequence to an event that is not kept; everything before it leaves the window.
+    pub fn skip(&mut self, slabs: &mut Slabs, digest: Digest) -> u64 {
+        let sequence = self.last_sequence() + 1;
+        self.forget(slabs, digest);
+        self.first = sequence + 1;
+        sequence
+    }
+
+    /// Drops the oldest event.
+    pub fn trim_oldest(&mut self, slabs: &mut Slabs) -> Option<Trimmed> {
+        let slot = *self.slots.front()?;
+        let sequence = self.first;
+        if let Some(digest) = self.digest_at(slabs, sequence) {
+            self.before = digest;
+        }
+        self.slots.pop_front();
+        self.first += 1;
+        self.start = slot.end;
+        if self.slots.is_empty() {
+            self.release(slabs);
+        } else {
+            while self.start.wrapping_sub(self.origin) >= PAGE {
+                if let Some(page) = self.pages.pop_front() {
+                    slabs.give(page);
+                }
+                self.origin = self.origin.wrapping_add(PAGE);
+            }
+        }
+        Some(Trimmed { sequence, mark: slot.mark() })
+    }
+
+    /// Drops every event and gives all memory back; `digest` is the one at the last sequence.
+    pub fn forget(&mut self, slabs: &mut Slabs, digest: Digest) {
+        self.first = self.last_sequence() + 1;
+        self.before = digest;
+        self.slots = VecDeque::new();
+        self.release(slabs);
+        self.pages = VecDeque::new();
+    }
+
+    /// The digest after `sequence`, for `first - 1` and every event of the window.
+    #[must_use]
+    pub fn digest_at(&self, slabs: &Slabs, sequence: u64) -> Option<Digest> {
+        if sequence + 1 == self.first {
+            return Some(self.before);
+        }
+        let (start, _) = self.span(self.place(sequence)?);
+        let digits = sequence.checked_ilog10()? + 1;
+        let mut text = [0; DIGEST_CHARS];
+        self.copy_into(slabs, start.wrapping_add(digits + 1), &mut text);
+        Digest::parse(&text).ok()
+    }
+
+    /// Bytes stored of one event.
+    #[must_use]
+    pub fn length_of(&self, sequence: u64) -> Option<usize> {
+        let (start, end) = self.span(self.place(sequence)?);
+        Some(end.wrapping_sub(start) as usize)
+    }
+
+    /// Writes what is stored of one event: its frame without the shared part of the ID.
+    pub fn put(&self, slabs: &Slabs, sequence: u64, out: &mut impl Out) {
+        let Some(place) = self.place(sequence) else { return };
+        let (start, end) = self.span(place);
+        self.put_span(slabs, start, end, out);
+    }
+
+    /// How many events after `sequence` fit into `max_bytes` when `lead` bytes go in front of each,
+    /// but at least one if there is one; and the bytes they take.
+    #[must_use]
+    pub fn measure_after(&self, sequence: u64, lead: usize, max_bytes: usize) -> (u64, usize) {
+        let Some(mut place) = self.place(sequence + 1) else { return (sequence, 0) };
+        let mut bytes = 0;
+        let mut last = sequence;
+        let (mut start, _) = self.span(place);
+        while let Some(slot) = self.slots.get(place) {
+            let next = bytes + lead + slot.end.wrapping_sub(start) as usize;
+            if next > max_bytes && bytes > 0 {
+                break;
+            }
+            bytes = next;
+            last += 1;
+            place += 1;
+            start = slot.end;
+        }
+        (last, bytes)
+    }
+
+    /// Writes the frames `from ..= to`, each with `lead` in front.
+    pub fn put_frames(&self, slabs: &Slabs, from: u64, to: u64, lead: &[u8], out: &mut impl Out) {
+        let Some(place) = self.place(from) else { return };
+        let (mut start, _) = self.span(place);
+        for slot in self.slots.range(place..).take((to + 1).saturating_sub(from) as usize) {
+            out.put(lead);
+            self.put_span(slabs, start, slot.end, out);
+            start = slot.end;
+        }
+    }
+
+    fn put_span(&self, slabs: &Slabs, start: u32, end: u32, out: &mut impl Out) {
+        let mut inside = start.wrapping_sub(self.origin);
+        let stop = end.wrapping_sub(self.origin);
+        while inside < stop {
+            let at = inside % PAGE;
+            let count = (PAGE - at).min(stop - inside);
+            let Some(&page) = self.pages.get((inside / PAGE) as usize) else { return };
+            out.put(&slabs.bytes(page)[at as usize..(at + count) as usize]);
+            inside += count;
+        }
+    }
+
+    fn copy_into(&self, slabs: &Slabs, start: u32, into: &mut [u8]) {
+        let end = start.wrapping_add(into.len() as u32);
+        self.put_span(slabs, start, end, &mut Filling::new(into));
+    }
+
+    fn release(&mut self, slabs: &mut Slabs) {
+        for page in self.pages.drain(..) {
+            slabs.give(page);
+        }
+        (self.origin, self.start) = (0, 0);
+    }
+
+    fn place(&self, sequence: u64) -> Option<usize> {
+        let place = usize::try_from(sequence.checked_sub(self.first)?).ok()?;
+        (place < self.slots.len()).then_some(place)
+    }
+
+    fn span(&self, place: usize) -> (u32, u32) {
+        let start = match place.checked_sub(1) {
+            Some(previous) => self.slots[previous].end,
+            None => self.start,
+        };
+        (start, self.slots[place].end)
+    }
+
+    fn end(&self) -> u32 {
+        self.slots.back().map_or(self.start, |slot| slot.end)
+    }
+}
+
+/// Whether another sequence can be given after `sequence`.
+#[must_use]
+pub(crate) fn has_next(sequence: u64) -> bool {
+    Sequence::new(sequence).is_some_and(|sequence| sequence.next().is_some())
+}

@@ -1,0 +1,120 @@
+//! Memory for all rings of one store: fixed pages out of slabs, taken and given back in O(1).
+//!
+//! A page is small enough that a stream of ten short events wastes little, and a slab large enough
+//! that growing does not ask the allocator for every event.
+
+/// Bytes of one page.
+pub const PAGE_BYTES: usize = 1024;
+
+const SLAB_PAGES: usize = 64;
+/// Empty slabs that are kept for the next burst; more go back to the allocator.
+const SPARE_SLABS: usize = 16;
+
+/// Names one page of a [`Slabs`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Page(u32);
+
+#[derive(Default)]
+struct Slab {
+    /// Empty while the slab holds no memory.
+    memory: Box<[u8]>,
+    /// One bit for each page that nobody has.
+    free: u64,
+    /// Whether its number is in `Slabs::open`.
+    is_listed: bool,
+}
+
+/// The pages of one store.
+#[derive(Default)]
+pub struct Slabs {
+    slabs: Vec<Slab>,
+    /// Slabs that may have a free page; a stale entry is dropped when it is met.
+    open: Vec<u32>,
+    /// Slabs without memory.
+    vacant: Vec<u32>,
+    empty: usize,
+    pages: usize,
+}
+
+impl Slabs {
+    /// Pages that rings hold now.
+    #[must_use]
+    pub fn pages(&self) -> usize {
+        self.pages
+    }
+
+    /// Bytes that are held from the allocator for pages, spare ones included.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        (self.slabs.len() - self.vacant.len()) * SLAB_PAGES * PAGE_BYTES
+    }
+
+    pub(crate) fn take(&mut self) -> Page {
+        let index = loop {
+            match self.open.last() {
+                Some(&index) if self.slabs[index as usize].free != 0 => break index,
+                Some(&index) => {
+                    self.slabs[index as usize].is_listed = false;
+                    self.open.pop();
+                }
+                None => break self.open_slab(),
+            }
+        };
+        let slab = &mut self.slabs[index as usize];
+        if slab.free == u64::MAX {
+            self.empty -= 1;
+        }
+        let page = slab.free.trailing_zeros();
+        slab.free &= slab.free - 1;
+        self.pages += 1;
+        Page(index * SLAB_PAGES as u32 + page)
+    }
+
+    pub(crate) fn give(&mut self, page: Page) {
+        let index = page.0 / SLAB_PAGES as u32;
+        let slab = &mut self.slabs[index as usize];
+        slab.free |= 1 << (page.0 % SLAB_PAGES as u32);
+        self.pages -= 1;
+        if slab.free == u64::MAX {
+            if self.empty >= SPARE_SLABS {
+                slab.memory = Box::default();
+                slab.free = 0;
+                self.vacant.push(index);
+                return;
+            }
+            self.empty += 1;
+        }
+        if !slab.is_listed {
+            slab.is_listed = true;
+            self.open.push(index);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn bytes(&self, page: Page) -> &[u8] {
+        let start = (page.0 as usize % SLAB_PAGES) * PAGE_BYTES;
+        &self.slabs[page.0 as usize / SLAB_PAGES].memory[start..start + PAGE_BYTES]
+    }
+
+    #[inline]
+    pub(crate) fn bytes_mut(&mut self, page: Page) -> &mut [u8] {
+        let start = (page.0 as usize % SLAB_PAGES) * PAGE_BYTES;
+        &mut self.slabs[page.0 as usize / SLAB_PAGES].memory[start..start + PAGE_BYTES]
+    }
+
+    fn open_slab(&mut self) -> u32 {
+        let index = self.vacant.pop().unwrap_or_else(|| {
+            self.slabs.push(Slab::default());
+            (self.slabs.len() - 1) as u32
+        });
+        let slab = &mut self.slabs[index as usize];
+        slab.memory = vec![0; SLAB_PAGES * PAGE_BYTES].into_boxed_slice();
+        slab.free = u64::MAX;
+        self.empty += 1;
+        if !slab.is_listed {
+            slab.is_listed = true;
+            self.open.push(index);
+        }
+        index
+    }
+}

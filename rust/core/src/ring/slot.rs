@@ -1,0 +1,44 @@
+//! What a ring remembers of one event beside its bytes, in eight of them.
+
+/// What the store must know of an event without reading it again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mark {
+    /// A notification, or anything else that nobody waits for.
+    Plain,
+    /// A request of the server to the client.
+    Request,
+    /// The answer to the call of this stream, or to one of a batch.
+    Answer,
+}
+
+const MARK_BITS: u32 = 2;
+/// Seconds that fit beside the mark: 34 years of one store.
+const MAX_STORED_S: u64 = (1 << (32 - MARK_BITS)) - 1;
+
+/// End position (wrapping) and, in one word, mark and age.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slot {
+    pub(super) end: u32,
+    word: u32,
+}
+
+impl Slot {
+    pub(super) fn new(end: u32, mark: Mark, stored_s: u64) -> Self {
+        // Bounded by the constant, so the cast keeps the value.
+        #[allow(clippy::cast_possible_truncation)]
+        let stored = stored_s.min(MAX_STORED_S) as u32;
+        Self { end, word: (stored << MARK_BITS) | mark as u32 }
+    }
+
+    pub(super) fn mark(self) -> Mark {
+        match self.word & ((1 << MARK_BITS) - 1) {
+            0 => Mark::Plain,
+            1 => Mark::Request,
+            _ => Mark::Answer,
+        }
+    }
+
+    pub(super) fn stored_s(self) -> u64 {
+        u64::from(self.word >> MARK_BITS)
+    }
+}
