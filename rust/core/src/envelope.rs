@@ -69,7 +69,9 @@ pub fn scan(data: &[u8]) -> Envelope<'_> {
     scanner.skip_space();
     match scanner.peek() {
         Some(b'{') => scanner.message().filter(|_| scanner.is_at_end()),
-        Some(b'[') => scanner.skip_value().filter(|()| scanner.is_at_end()).map(|()| Envelope::of(Kind::Batch)),
+        Some(b'[') => {
+            scanner.skip_value().filter(|()| scanner.is_at_end()).map(|()| Envelope::of(Kind::Batch))
+        }
         _ => None,
     }
     .unwrap_or(Envelope::of(Kind::Invalid))
@@ -310,7 +312,8 @@ fn find_quote_or_backslash(rest: &[u8]) -> Option<usize> {
 fn is_number(text: &str) -> bool {
     let bytes = text.as_bytes();
     let mut at = usize::from(bytes.first() == Some(&b'-'));
-    let digits = |at: usize| bytes[at.min(bytes.len())..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let digits =
+        |at: usize| bytes[at.min(bytes.len())..].iter().take_while(|byte| byte.is_ascii_digit()).count();
     let whole = digits(at);
     if whole == 0 || (whole > 1 && bytes[at] == b'0') {
         return false;

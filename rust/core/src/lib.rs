@@ -3,5 +3,9 @@
 //! What this crate does not do: Python, I/O, clocks, randomness. Callers pass in `now` and random
 //! bytes, so that every result is a function of the arguments.
 
+pub mod envelope;
 pub mod ids;
+pub mod resume;
+pub mod ring;
 pub mod sse;
+pub mod store;

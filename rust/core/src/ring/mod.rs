@@ -12,8 +12,8 @@ use crate::ids::{Digest, Sequence};
 
 use slabs::Page;
 pub use slabs::{Slabs, PAGE_BYTES};
-use slot::Slot;
 pub use slot::Mark;
+use slot::Slot;
 
 const PAGE: u32 = PAGE_BYTES as u32;
 /// Characters of a digest in a frame.

@@ -1,0 +1,581 @@
+//! Many rings under one budget: sessions, streams, their readers, and what is left after their end.
+//!
+//! Every call names its scope and the time, and the largest time seen counts.  Nothing runs in the
+//! background: what is due is swept by the calls that come.  `W` is whatever wakes a reader; the
+//! store hands every one back and drops none, since dropping may run code of the caller.
+
+mod append;
+mod arena;
+mod error;
+mod limits;
+mod questions;
+mod readers;
+mod session;
+mod statistics;
+mod stream;
+mod sweep;
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::hash::{BuildHasher, Hasher};
+
+use twox_hash::XxHash3_64;
+
+use crate::ids::{DigestChain, Epoch, IdPrefix, KeyRing, Scope, StreamKind, StreamToken};
+use crate::ring::{Ring, Slabs};
+
+pub use append::{Appended, NewEvent};
+use arena::Arena;
+pub use arena::Ticket;
+pub use error::StoreError;
+pub use limits::{LimitError, StoreLimits, MIN_RESERVE_BYTES, STREAM_BYTES};
+use readers::Reader;
+pub use readers::{Armed, Plan, ReaderEnd};
+pub(crate) use readers::{Mode, Start};
+use session::Session;
+pub use statistics::{Statistics, ROWS};
+pub use stream::{EndWhy, OwnedId};
+use stream::{State, Stream, NONE};
+use sweep::Due;
+
+/// Random bytes for one stream: its name and its first epoch.
+#[derive(Clone, Copy, Debug)]
+pub struct Random {
+    /// The 96 bits of the stream's name.
+    pub name: [u8; 12],
+    /// The 64 bits of an epoch.
+    pub epoch: [u8; 8],
+}
+
+/// The random part of a token, as it stands in its text.
+type Name = [u8; 16];
+
+fn name_of(token: &[u8]) -> Name {
+    let mut name = [0; 16];
+    if let Some(text) = token.get(1..17) {
+        name.copy_from_slice(text);
+    }
+    name
+}
+
+/// Seeded, because the texts that are hashed come from clients.
+#[derive(Clone)]
+struct Seed(u64);
+
+struct Keyed(XxHash3_64);
+
+impl BuildHasher for Seed {
+    type Hasher = Keyed;
+
+    fn build_hasher(&self) -> Keyed {
+        Keyed(XxHash3_64::with_seed(self.0))
+    }
+}
+
+impl Hasher for Keyed {
+    fn finish(&self) -> u64 {
+        self.0.finish()
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.write(bytes);
+    }
+}
+
+/// For names that we drew at random ourselves: eight of their bytes are a hash already.
+#[derive(Clone, Default)]
+struct NameHash(u64);
+
+impl BuildHasher for NameHash {
+    type Hasher = Self;
+
+    fn build_hasher(&self) -> Self {
+        self.clone()
+    }
+}
+
+impl Hasher for NameHash {
+    fn finish(&self) -> u64 {
+        // Base64 leaves the top bits of each byte alike; a multiplication spreads the others upwards.
+        (self.0 ^ (self.0 >> 29)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for word in bytes.chunks_exact(8) {
+            let mut eight = [0; 8];
+            eight.copy_from_slice(word);
+            self.0 = self.0.rotate_left(32) ^ u64::from_le_bytes(eight);
+        }
+    }
+
+    fn write_usize(&mut self, _: usize) {}
+}
+
+/// The replay log of one process.
+pub struct Store<W> {
+    limits: StoreLimits,
+    keys: KeyRing,
+    /// Counts key rings, so that a stream sees that its prefix was signed by an earlier one.
+    key_turn: u32,
+    slabs: Slabs,
+    streams: Arena<Stream>,
+    by_name: HashMap<Name, u32, NameHash>,
+    sessions: Arena<Session>,
+    by_scope: HashMap<Box<[u8]>, u32, Seed>,
+    readers: Arena<Reader<W>>,
+    due: BTreeSet<(u64, Due)>,
+    /// Oldest first; an entry whose stream is gone is dropped when it is met.
+    tombstones: VecDeque<Ticket>,
+    ended_sessions: VecDeque<Ticket>,
+    charged: usize,
+    now_ms: u64,
+    counts: Statistics,
+    key: Vec<u8>,
+}
+
+impl<W> Store<W> {
+    /// An empty store.  `seed` is random; it keeps clients from choosing how sessions are hashed.
+    ///
+    /// # Errors
+    /// [`LimitError`] for a bound that would make a promise impossible.
+    pub fn new(limits: StoreLimits, keys: KeyRing, seed: u64) -> Result<Self, LimitError> {
+        limits.check()?;
+        Ok(Self {
+            limits,
+            keys,
+            key_turn: 0,
+            slabs: Slabs::default(),
+            streams: Arena::default(),
+            by_name: HashMap::default(),
+            sessions: Arena::default(),
+            by_scope: HashMap::with_hasher(Seed(seed)),
+            readers: Arena::default(),
+            due: BTreeSet::new(),
+            tombstones: VecDeque::new(),
+            ended_sessions: VecDeque::new(),
+            charged: 0,
+            now_ms: 0,
+            counts: Statistics::default(),
+            key: Vec::new(),
+        })
+    }
+
+    /// The bounds.
+    #[must_use]
+    pub fn limits(&self) -> &StoreLimits {
+        &self.limits
+    }
+
+    /// Signs new streams and new appends with another ring.  Frames that are stored keep their tags,
+    /// and digests go on: an epoch's digest key is fixed when the epoch is minted.
+    pub fn set_keys(&mut self, keys: KeyRing) {
+        self.keys = keys;
+        self.key_turn = self.key_turn.wrapping_add(1);
+    }
+
+    /// Counters.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        Statistics {
+            sessions: self.sessions.len() - self.counts.ended_sessions,
+            readers: self.readers.len(),
+            charged_bytes: self.charged,
+            window_bytes: self.slabs.pages() * crate::ring::PAGE_BYTES,
+            held_bytes: self.slabs.held_bytes(),
+            ..self.counts
+        }
+    }
+
+    /// Remembers a session from its `initialize` on, so that a standalone stream that was never
+    /// written yet is known to be complete.
+    ///
+    /// # Errors
+    /// [`StoreError::NoScope`], [`StoreError::SessionEnded`] or [`StoreError::Limit`].
+    pub fn open_session(&mut self, scope: &Scope, now_ms: u64, woken: &mut Vec<W>) -> Result<(), StoreError> {
+        self.tick(now_ms, woken);
+        if let Some(session) = self.session_of(scope)? {
+            self.touch_session(session);
+            return Ok(());
+        }
+        self.make_session(scope, true)?;
+        Ok(())
+    }
+
+    /// Opens the stream of one POST.  `requests` are the ids that it answers: one, or a batch's.
+    ///
+    /// # Errors
+    /// [`StoreError::Limit`] at a bound: nothing was opened, and nothing else is affected.
+    pub fn open_call(
+        &mut self,
+        scope: &Scope,
+        requests: &[OwnedId],
+        owner: u32,
+        random: Random,
+        now_ms: u64,
+        woken: &mut Vec<W>,
+    ) -> Result<StreamToken, StoreError> {
+        self.tick(now_ms, woken);
+        let Some(first) = requests.first() else { return Err(StoreError::NoRequest) };
+        let named = if requests.len() == 1 { first.for_token() } else { None };
+        let token = StreamToken::mint(StreamKind::Call, named, owner, random.name)
+            .map_err(|_| StoreError::NoRequest)?;
+        let index = self.open_stream(scope, &token, random.epoch)?;
+        if let Some(stream) = self.streams.get_mut(index) {
+            stream.owes_token = named.is_some();
+            if named.is_none() {
+                let rare = stream.rare();
+                rare.requests = requests.to_vec();
+                rare.open = requests.to_vec();
+            }
+        }
+        Ok(token)
+    }
+
+    /// The standalone stream of a session: the one it has, or a new one.
+    ///
+    /// # Errors
+    /// As [`Store::open_call`].
+    pub fn open_standalone(
+        &mut self,
+        scope: &Scope,
+        owner: u32,
+        random: Random,
+        now_ms: u64,
+        woken: &mut Vec<W>,
+    ) -> Result<StreamToken, StoreError> {
+        self.tick(now_ms, woken);
+        let index = self.standalone_of(scope, owner, &mut || random)?;
+        self.streams.get(index).and_then(Stream::token).ok_or(StoreError::UnknownStream)
+    }
+
+    /// Ends a stream without an answer: nothing more can be appended but the error that settles its call.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownStream`].  Ending a stream twice keeps the first reason.
+    pub fn end_stream(
+        &mut self,
+        scope: &Scope,
+        token: &StreamToken,
+        why: EndWhy,
+        now_ms: u64,
+        woken: &mut Vec<W>,
+    ) -> Result<(), StoreError> {
+        self.tick(now_ms, woken);
+        let index = self.find(scope, token)?;
+        self.end_at(index, why, woken);
+        Ok(())
+    }
+
+    /// Gives a standalone stream whose stored history broke a new epoch: sequences start again at 1.
+    /// An aware reader's connection ends with [`EndWhy::Epoch`]; an unaware one's goes on in the new epoch.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownStream`], also for a call: its stream has one epoch for life.
+    pub fn renew_epoch(
+        &mut self,
+        scope: &Scope,
+        token: &StreamToken,
+        epoch: [u8; 8],
+        now_ms: u64,
+        woken: &mut Vec<W>,
+    ) -> Result<(), StoreError> {
+        self.tick(now_ms, woken);
+        let index = self.find(scope, token)?;
+        let epoch = Epoch(epoch);
+        let tag = self.keys.tag(scope, token, &epoch);
+        let chain = DigestChain::start(&self.keys, scope, token, &epoch);
+        let Some(stream) = self.streams.get_mut(index).filter(|stream| stream.is_standalone) else {
+            return Err(StoreError::UnknownStream);
+        };
+        let before = stream.charge(&self.limits);
+        stream.ring.forget(&mut self.slabs, chain.current());
+        stream.ring = Ring::new(chain.current());
+        stream.chain = chain;
+        stream.epoch = epoch;
+        stream.prefix = IdPrefix::new(token, &epoch, &tag);
+        stream.key_turn = self.key_turn;
+        stream.written = 0;
+        if let Some(rare) = &mut stream.rare {
+            rare.older.clear();
+            rare.lost_requests.clear();
+        }
+        let after = stream.charge(&self.limits);
+        let reader = stream.reader;
+        self.recharge(before, after);
+        self.carry_into_new_epoch(reader, woken);
+        Ok(())
+    }
+
+    /// Deletes a session: ends its readers, purges its streams and tombstones, refuses later appends.
+    ///
+    /// Streams in `keep` (calls that nobody got the answer of) stay until they end and their grace is
+    /// over: they can be appended to and read by [`Store::attach`], but no cursor reaches them.
+    /// Returns the calls that were not answered, `keep` included.
+    ///
+    /// # Errors
+    /// [`StoreError::NoScope`]; a session that was never seen here is remembered as ended all the same.
+    pub fn delete_session(
+        &mut self,
+        scope: &Scope,
+        keep: &[StreamToken],
+        now_ms: u64,
+        woken: &mut Vec<W>,
+    ) -> Result<Vec<StreamToken>, StoreError> {
+        self.tick(now_ms, woken);
+        let session = match self.session_of(scope) {
+            Ok(Some(session)) => session,
+            Ok(None) => self.make_session(scope, false)?,
+            Err(StoreError::SessionEnded) => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let mut unanswered = Vec::new();
+        let mut index = self.sessions.get(session).map_or(NONE, |session| session.first_stream);
+        while index != NONE {
+            let Some(stream) = self.streams.get_mut(index) else { break };
+            let following = stream.following;
+            let token = stream.token();
+            if let Some(token) = token.filter(|_| !stream.is_standalone && stream.is_live()) {
+                unanswered.push(token);
+            }
+            if token.is_some_and(|token| keep.contains(&token)) {
+                stream.is_kept = true;
+                self.end_readers(index, ReaderEnd::Ended(EndWhy::Session), woken);
+            } else {
+                self.purge(index, EndWhy::Session, woken);
+            }
+            index = following;
+        }
+        self.mark_ended(session, woken);
+        Ok(unanswered)
+    }
+
+    /// The stream of a token in this scope.
+    fn find(&self, scope: &Scope, token: &StreamToken) -> Result<u32, StoreError> {
+        let index = *self.by_name.get(&name_of(token.as_bytes())).ok_or(StoreError::UnknownStream)?;
+        let stream = self.streams.get(index).ok_or(StoreError::UnknownStream)?;
+        let session = self.sessions.get(stream.session).ok_or(StoreError::UnknownStream)?;
+        if stream.token_bytes() != token.as_bytes() || session.scope != *scope {
+            return Err(StoreError::UnknownStream);
+        }
+        Ok(index)
+    }
+
+    /// The session of a scope, if it is known; an error if it is known to be over for this principal.
+    fn session_of(&mut self, scope: &Scope) -> Result<Option<u32>, StoreError> {
+        if scope.session().is_none() && scope.principal().is_none() {
+            return Err(StoreError::NoScope);
+        }
+        session::write_key(&mut self.key, scope);
+        let Some(&index) = self.by_scope.get(self.key.as_slice()) else { return Ok(None) };
+        match self.sessions.get(index) {
+            Some(session) if session.has_ended || session.scope != *scope => Err(StoreError::SessionEnded),
+            Some(_) => Ok(Some(index)),
+            None => Ok(None),
+        }
+    }
+
+    fn make_session(&mut self, scope: &Scope, is_held: bool) -> Result<u32, StoreError> {
+        if self.sessions.len() - self.counts.ended_sessions >= self.limits.sessions {
+            self.counts.refused += 1;
+            return Err(StoreError::Limit { name: "sessions", limit: self.limits.sessions });
+        }
+        let ticket = self.sessions.insert(Session::new(scope.clone(), is_held, self.now_ms));
+        session::write_key(&mut self.key, scope);
+        self.by_scope.insert(self.key.as_slice().into(), ticket.index);
+        self.schedule_session(ticket.index);
+        Ok(ticket.index)
+    }
+
+    fn touch_session(&mut self, session: u32) {
+        let now_ms = self.now_ms;
+        if let Some(session) = self.sessions.get_mut(session) {
+            session.touched_ms = now_ms;
+        }
+    }
+
+    fn standalone_of(
+        &mut self,
+        scope: &Scope,
+        owner: u32,
+        random: &mut dyn FnMut() -> Random,
+    ) -> Result<u32, StoreError> {
+        if let Some(session) = self.session_of(scope)? {
+            let standalone = self.sessions.get(session).map_or(NONE, |session| session.standalone);
+            if self.streams.get(standalone).is_some_and(Stream::is_live) {
+                return Ok(standalone);
+            }
+        }
+        let random = random();
+        let token = StreamToken::mint(StreamKind::Standalone, None, owner, random.name)
+            .map_err(|_| StoreError::UnknownStream)?;
+        let index = self.open_stream(scope, &token, random.epoch)?;
+        let session = self.streams.get(index).map_or(NONE, |stream| stream.session);
+        if let Some(session) = self.sessions.get_mut(session) {
+            session.standalone = index;
+        }
+        Ok(index)
+    }
+
+    fn open_stream(&mut self, scope: &Scope, token: &StreamToken, epoch: [u8; 8]) -> Result<u32, StoreError> {
+        let known = self.session_of(scope)?;
+        let live = known.and_then(|index| self.sessions.get(index)).map_or(0, |session| session.live_streams);
+        let cost = STREAM_BYTES + self.limits.reserve_bytes;
+        let over = if self.streams.len() - self.counts.tombstones >= self.limits.streams {
+            Some(("streams", self.limits.streams))
+        } else if live >= self.limits.session_streams {
+            Some(("session_streams", self.limits.session_streams))
+        } else if self.charged + cost > self.limits.total_bytes {
+            Some(("total_bytes", self.limits.total_bytes))
+        } else {
+            None
+        };
+        if let Some((name, limit)) = over {
+            self.counts.refused += 1;
+            return Err(StoreError::Limit { name, limit });
+        }
+        let name = name_of(token.as_bytes());
+        if self.by_name.contains_key(&name) {
+            return Err(StoreError::NameTaken);
+        }
+        let session = match known {
+            Some(session) => session,
+            None => self.make_session(scope, false)?,
+        };
+        let epoch = Epoch(epoch);
+        let tag = self.keys.tag(scope, token, &epoch);
+        let prefix = IdPrefix::new(token, &epoch, &tag);
+        let chain = DigestChain::start(&self.keys, scope, token, &epoch);
+        let mut stream = Stream::new(token, epoch, prefix, chain, self.key_turn);
+        stream.session = session;
+        stream.touched_ms = self.now_ms;
+        let index = self.streams.insert(stream).index;
+        self.by_name.insert(name, index);
+        self.link(session, index);
+        self.charged += cost;
+        self.counts.live_streams += 1;
+        self.schedule_stream(index);
+        Ok(index)
+    }
+
+    fn link(&mut self, session: u32, index: u32) {
+        let Some(owner) = self.sessions.get_mut(session) else { return };
+        let following = std::mem::replace(&mut owner.first_stream, index);
+        owner.live_streams += 1;
+        owner.touched_ms = self.now_ms;
+        if let Some(stream) = self.streams.get_mut(index) {
+            stream.following = following;
+        }
+        if let Some(neighbour) = self.streams.get_mut(following) {
+            neighbour.previous = index;
+        }
+    }
+
+    fn unlink(&mut self, stream: &Stream, index: u32) {
+        if let Some(previous) = self.streams.get_mut(stream.previous) {
+            previous.following = stream.following;
+        }
+        if let Some(following) = self.streams.get_mut(stream.following) {
+            following.previous = stream.previous;
+        }
+        let now_ms = self.now_ms;
+        let Some(session) = self.sessions.get_mut(stream.session) else { return };
+        if session.first_stream == index {
+            session.first_stream = stream.following;
+        }
+        if session.standalone == index {
+            session.standalone = NONE;
+            // A stream that is gone may have had events that nobody got.
+            session.is_held = false;
+        }
+        session.touched_ms = now_ms;
+    }
+
+    fn end_at(&mut self, index: u32, why: EndWhy, woken: &mut Vec<W>) {
+        let Some(stream) = self.streams.get_mut(index).filter(|stream| stream.is_live()) else { return };
+        let before = stream.charge(&self.limits);
+        stream.state = State::Ended { why, at_ms: self.now_ms };
+        let after = stream.charge(&self.limits);
+        let session = stream.session;
+        self.recharge(before, after);
+        self.counts.live_streams -= 1;
+        self.counts.ended_streams += 1;
+        if let Some(session) = self.sessions.get_mut(session) {
+            session.live_streams -= 1;
+        }
+        self.schedule_stream(index);
+        self.wake(index, woken);
+    }
+
+    #[inline]
+    fn recharge(&mut self, before: usize, after: usize) {
+        self.charged = self.charged + after - before;
+    }
+
+    /// Takes a stream out altogether.
+    fn purge(&mut self, index: u32, why: EndWhy, woken: &mut Vec<W>) {
+        self.end_readers(index, ReaderEnd::Ended(why), woken);
+        let Some(mut stream) = self.streams.remove(index) else { return };
+        let charge =
+            if matches!(stream.state, State::Tombstone { .. }) { 0 } else { stream.charge(&self.limits) };
+        self.recharge(charge, 0);
+        let digest = stream.digest();
+        stream.ring.forget(&mut self.slabs, digest);
+        self.by_name.remove(&name_of(stream.token_bytes()));
+        self.due.remove(&(stream.due_ms, Due::Stream(index)));
+        match stream.state {
+            State::Live => {
+                self.counts.live_streams -= 1;
+                if let Some(session) = self.sessions.get_mut(stream.session) {
+                    session.live_streams -= 1;
+                }
+            }
+            State::Ended { .. } => self.counts.ended_streams -= 1,
+            State::Tombstone { .. } => self.counts.tombstones -= 1,
+        }
+        self.unlink(&stream, index);
+        self.shrink();
+    }
+
+    fn mark_ended(&mut self, session: u32, woken: &mut Vec<W>) {
+        let Some(record) = self.sessions.get_mut(session) else { return };
+        record.has_ended = true;
+        record.touched_ms = self.now_ms;
+        self.counts.ended_sessions += 1;
+        if let Some(ticket) = self.sessions.ticket(session) {
+            self.ended_sessions.push_back(ticket);
+        }
+        while self.counts.ended_sessions > self.limits.ended_sessions {
+            let Some(oldest) = self.ended_sessions.pop_front() else { break };
+            if let Some(index) = self.sessions.find(oldest) {
+                self.forget_session(index, woken);
+            }
+        }
+    }
+
+    /// Takes a session's record out; streams that were kept for an adopter go with it.
+    fn forget_session(&mut self, index: u32, woken: &mut Vec<W>) {
+        while let Some(stream) = self.sessions.get(index).map(|session| session.first_stream) {
+            if stream == NONE {
+                break;
+            }
+            self.purge(stream, EndWhy::Session, woken);
+        }
+        let Some(session) = self.sessions.remove(index) else { return };
+        session::write_key(&mut self.key, &session.scope);
+        self.by_scope.remove(self.key.as_slice());
+        self.due.remove(&(session.due_ms, Due::Session(index)));
+        self.counts.ended_sessions -= usize::from(session.has_ended);
+        self.shrink();
+    }
+
+    /// Gives the tables of a crowd back once it has left.
+    fn shrink(&mut self) {
+        const SPARSE: usize = 8;
+        const SMALL: usize = 1024;
+        if self.by_name.capacity() > SMALL && self.by_name.len() < self.by_name.capacity() / SPARSE {
+            self.by_name.shrink_to(self.by_name.len() * 2);
+        }
+        if self.by_scope.capacity() > SMALL && self.by_scope.len() < self.by_scope.capacity() / SPARSE {
+            self.by_scope.shrink_to(self.by_scope.len() * 2);
+        }
+    }
+}

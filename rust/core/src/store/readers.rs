@@ -1,0 +1,429 @@
+//! Readers: they pull by sequence, wait for "grown", and end with a type.
+
+use crate::ids::{Scope, StreamToken};
+use crate::ring::{Mark, Out};
+
+use super::arena::Ticket;
+use super::stream::Stream;
+use super::{EndWhy, Store, StoreError};
+
+/// Older standalone connections of unaware clients that stay open for a while.
+const MAX_PARKED: usize = 2;
+
+/// What a reader is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Every event after its position.
+    All,
+    /// Answers, and requests of the server that came after it was attached: the rest is lost to it.
+    Answers {
+        /// Requests after this sequence.
+        requests_after: u64,
+    },
+    /// Nothing: a newer connection reads, and closing this one would set off a fight between the two.
+    Parked,
+}
+
+/// Why a reader gets nothing more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReaderEnd {
+    /// The stream ended and everything of it was read.
+    Ended(EndWhy),
+    /// A newer reader of the same stream took over.
+    TakenOver,
+    /// The window moved past this reader; the sequences from `first` to `last` are lost to it.
+    TooSlow {
+        /// The first one that it did not get.
+        first: u64,
+        /// The last one that left the window.
+        last: u64,
+    },
+    /// The reader was closed by its owner.
+    Closed,
+}
+
+pub(super) struct Reader<W> {
+    /// Its stream; meaningless once it has an end.
+    pub(super) stream: u32,
+    pub(super) mode: Mode,
+    pub(super) is_aware: bool,
+    /// The last sequence that it was given.
+    pub(super) position: u64,
+    pub(super) end: Option<ReaderEnd>,
+    pub(super) waiter: Option<W>,
+}
+
+/// Where a reader starts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Start {
+    pub(crate) mode: Mode,
+    pub(crate) position: u64,
+    pub(crate) is_aware: bool,
+}
+
+/// What one read will hand out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    from: u64,
+    to: u64,
+    /// How many bytes it is.
+    pub bytes: usize,
+}
+
+/// What became of a request to be woken.
+#[derive(Debug)]
+pub enum Armed<W> {
+    /// The waker is kept, and handed out at the next append or end.
+    Waiting,
+    /// There is something to read already, or the reader has ended: the waker comes back.
+    Ready(W),
+    /// Somebody waits on this reader already: the waker comes back.
+    Busy(W),
+}
+
+impl<W> Store<W> {
+    /// Attaches a reader to a stream without a cursor: the connection that the stream was opened for,
+    /// or an adopter's.  It starts after `after`, or at the oldest event that is there.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownStream`].
+    pub fn attach(
+        &mut self,
+        scope: &Scope,
+        token: &StreamToken,
+        after: u64,
+        is_aware: bool,
+        now_ms: u64,
+        woken: &mut Vec<W>,
+    ) -> Result<Ticket, StoreError> {
+        self.tick(now_ms, woken);
+        let index = self.find(scope, token)?;
+        self.trim_old(index);
+        let start = Start { mode: Mode::All, position: after, is_aware };
+        Ok(self.attach_at(index, start, woken))
+    }
+
+    /// Attaches a reader and lets it take over from the one before, in one step.
+    pub(crate) fn attach_at(&mut self, index: u32, start: Start, woken: &mut Vec<W>) -> Ticket {
+        let older = self.streams.get(index).and_then(|stream| stream.reader);
+        if let Some(older) = older {
+            self.displace(index, older, woken);
+        }
+        let Start { mode, position, is_aware } = start;
+        let reader = Reader { stream: index, mode, is_aware, position, end: None, waiter: None };
+        let ticket = self.readers.insert(reader);
+        if let Some(stream) = self.streams.get_mut(index) {
+            stream.reader = Some(ticket);
+            stream.touched_ms = self.now_ms;
+        }
+        ticket
+    }
+
+    /// How many bytes one read would hand out; at most `max_bytes`, but one event at least.
+    ///
+    /// # Errors
+    /// The reader's end, for good.
+    pub fn plan(
+        &mut self,
+        reader: Ticket,
+        max_bytes: usize,
+        now_ms: u64,
+        woken: &mut Vec<W>,
+    ) -> Result<Plan, ReaderEnd> {
+        self.tick(now_ms, woken);
+        let (index, mode, position) = match self.reader(reader) {
+            Some(Reader { end: Some(end), .. }) => return Err(*end),
+            Some(reader) => (reader.stream, reader.mode, reader.position),
+            None => return Err(ReaderEnd::Closed),
+        };
+        self.trim_old(index);
+        let Some(stream) = self.streams.get(index) else { return Err(ReaderEnd::Ended(EndWhy::Session)) };
+        let lead = LEAD.len() + stream.prefix.as_bytes().len();
+        let plan = match mode {
+            Mode::Parked => Plan { from: position, to: position, bytes: 0 },
+            Mode::All => {
+                let first = stream.ring.first_sequence();
+                if position + 1 < first {
+                    self.counts.too_slow += 1;
+                    return Err(
+                        self.end_reader(reader, ReaderEnd::TooSlow { first: position + 1, last: first - 1 })
+                    );
+                }
+                let (to, bytes) = stream.ring.measure_after(position, lead, max_bytes);
+                Plan { from: position, to, bytes }
+            }
+            Mode::Answers { requests_after } => {
+                let (to, bytes) = measure_answers(stream, position, requests_after, lead, max_bytes);
+                Plan { from: position, to, bytes }
+            }
+        };
+        if plan.bytes == 0 && mode != Mode::Parked {
+            if let Some(why) = stream.end_why() {
+                return Err(self.end_reader(reader, ReaderEnd::Ended(why)));
+            }
+        }
+        Ok(plan)
+    }
+
+    /// Hands out what was planned; false if the window has moved meanwhile, and `out` is then of no use.
+    pub fn fill(&mut self, reader: Ticket, plan: &Plan, out: &mut impl Out) -> bool {
+        let Some((index, mode)) = self
+            .reader(reader)
+            .filter(|reader| reader.end.is_none() && reader.position == plan.from)
+            .map(|reader| (reader.stream, reader.mode))
+        else {
+            return false;
+        };
+        let Some(stream) = self.streams.get_mut(index) else { return false };
+        match mode {
+            Mode::Parked => return true,
+            Mode::All
+                if plan.from + 1 < stream.ring.first_sequence() || plan.to > stream.ring.last_sequence() =>
+            {
+                return false;
+            }
+            Mode::All => put_frames(stream, &self.slabs, plan.from + 1, plan.to, out),
+            Mode::Answers { requests_after } => {
+                let wanted = |sequence| is_wanted(stream, sequence, requests_after);
+                for pinned in stream.pinned_after(plan.from).filter(|pinned| pinned.sequence <= plan.to) {
+                    put_lead(stream, pinned.sequence, out);
+                    out.put(&pinned.frame);
+                }
+                let first = stream.ring.first_sequence().max(plan.from + 1);
+                for sequence in (first..=plan.to).filter(|&sequence| wanted(sequence)) {
+                    put_frames(stream, &self.slabs, sequence, sequence, out);
+                }
+            }
+        }
+        if plan.bytes > 0 {
+            stream.written = stream.written.max(plan.to);
+            stream.was_written = true;
+        }
+        if let Some(reader) = self.readers.get_mut(reader.index) {
+            reader.position = plan.to;
+        }
+        true
+    }
+
+    /// Reads frames into `out` and returns how many bytes: at most `max_bytes`, but one event at least.
+    ///
+    /// # Errors
+    /// The reader's end, for good.
+    pub fn read(
+        &mut self,
+        reader: Ticket,
+        max_bytes: usize,
+        out: &mut Vec<u8>,
+        now_ms: u64,
+        woken: &mut Vec<W>,
+    ) -> Result<usize, ReaderEnd> {
+        let plan = self.plan(reader, max_bytes, now_ms, woken)?;
+        out.reserve(plan.bytes);
+        // Nobody comes in between.
+        self.fill(reader, &plan, out);
+        Ok(plan.bytes)
+    }
+
+    /// Keeps `waker` until there is something to read or the reader ends.
+    pub fn arm(&mut self, ticket: Ticket, waker: W) -> Armed<W> {
+        let Some(reader) = self.reader(ticket) else { return Armed::Ready(waker) };
+        if reader.waiter.is_some() {
+            return Armed::Busy(waker);
+        }
+        if reader.end.is_some() || self.is_ready(reader.stream, reader.mode, reader.position) {
+            return Armed::Ready(waker);
+        }
+        if let Some(reader) = self.readers.get_mut(ticket.index) {
+            reader.waiter = Some(waker);
+        }
+        Armed::Waiting
+    }
+
+    /// Takes a waker back, if it was not handed out yet.
+    pub fn disarm(&mut self, ticket: Ticket) -> Option<W> {
+        let index = self.readers.find(ticket)?;
+        self.readers.get_mut(index)?.waiter.take()
+    }
+
+    /// Closes a reader: its connection is gone.  The stream goes on.
+    pub fn detach(&mut self, ticket: Ticket) -> Option<W> {
+        let index = self.readers.find(ticket)?;
+        let reader = self.readers.remove(index)?;
+        if let Some(stream) = self.streams.get_mut(reader.stream) {
+            if stream.reader == Some(ticket) {
+                stream.reader = None;
+                stream.touched_ms = self.now_ms;
+            }
+            if let Some(rare) = &mut stream.rare {
+                rare.parked.retain(|&parked| parked != ticket);
+            }
+        }
+        reader.waiter
+    }
+
+    /// The last sequence handed to this reader.
+    #[must_use]
+    pub fn position(&self, ticket: Ticket) -> Option<u64> {
+        self.reader(ticket).map(|reader| reader.position)
+    }
+
+    /// Whether this reader has everything there is for it now, so that a `live` comment may be sent.
+    #[must_use]
+    pub fn has_caught_up(&self, ticket: Ticket) -> bool {
+        self.reader(ticket).is_some_and(|reader| !self.is_ready(reader.stream, reader.mode, reader.position))
+    }
+
+    /// Whether this reader is only kept open, because a newer one reads.
+    #[must_use]
+    pub fn is_parked(&self, ticket: Ticket) -> bool {
+        self.reader(ticket).is_some_and(|reader| reader.mode == Mode::Parked)
+    }
+
+    fn reader(&self, ticket: Ticket) -> Option<&Reader<W>> {
+        self.readers.get(self.readers.find(ticket)?)
+    }
+
+    fn is_ready(&self, index: u32, mode: Mode, position: u64) -> bool {
+        let Some(stream) = self.streams.get(index) else { return true };
+        match mode {
+            Mode::Parked => !stream.is_live(),
+            Mode::All => !stream.is_live() || stream.ring.last_sequence() > position,
+            Mode::Answers { requests_after } => {
+                !stream.is_live() || measure_answers(stream, position, requests_after, 0, 1).1 > 0
+            }
+        }
+    }
+
+    fn end_reader(&mut self, ticket: Ticket, end: ReaderEnd) -> ReaderEnd {
+        let Some(reader) = self.readers.find(ticket).and_then(|index| self.readers.get_mut(index)) else {
+            return end;
+        };
+        reader.end = Some(end);
+        let index = reader.stream;
+        if let Some(stream) = self.streams.get_mut(index).filter(|stream| stream.reader == Some(ticket)) {
+            stream.reader = None;
+        }
+        end
+    }
+
+    /// Every reader of a stream ends; parked ones as well.
+    pub(super) fn end_readers(&mut self, index: u32, end: ReaderEnd, woken: &mut Vec<W>) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let attached = stream.reader.take();
+        let parked = stream.rare.as_mut().map(|rare| std::mem::take(&mut rare.parked)).unwrap_or_default();
+        for ticket in attached.into_iter().chain(parked) {
+            self.end_reader(ticket, end);
+            woken.extend(self.disarm(ticket));
+        }
+    }
+
+    /// Wakes the reader and the parked ones.
+    pub(super) fn wake(&mut self, index: u32, woken: &mut Vec<W>) {
+        let Some(stream) = self.streams.get(index) else { return };
+        let attached = stream.reader;
+        let parked = stream.rare.as_ref().map(|rare| rare.parked.clone()).unwrap_or_default();
+        for ticket in attached.into_iter().chain(parked) {
+            woken.extend(self.disarm(ticket));
+        }
+    }
+
+    /// The older reader gives way: an unaware client's standalone connection is parked, any other one ends.
+    fn displace(&mut self, index: u32, older: Ticket, woken: &mut Vec<W>) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        stream.reader = None;
+        self.counts.taken_over += 1;
+        let is_standalone = stream.is_standalone;
+        let Some(reader) = self.readers.find(older).and_then(|place| self.readers.get_mut(place)) else {
+            return;
+        };
+        if !is_standalone || reader.is_aware {
+            reader.end = Some(ReaderEnd::TakenOver);
+            woken.extend(reader.waiter.take());
+            return;
+        }
+        reader.mode = Mode::Parked;
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let parked = &mut stream.rare().parked;
+        parked.push(older);
+        if parked.len() > MAX_PARKED {
+            let oldest = parked.remove(0);
+            self.end_reader(oldest, ReaderEnd::TakenOver);
+            woken.extend(self.disarm(oldest));
+        }
+    }
+
+    /// After a new epoch: aware readers end, unaware ones read on from its start.
+    pub(super) fn carry_into_new_epoch(&mut self, reader: Option<Ticket>, woken: &mut Vec<W>) {
+        let Some(ticket) = reader else { return };
+        let Some(reader) = self.readers.find(ticket).and_then(|place| self.readers.get_mut(place)) else {
+            return;
+        };
+        if reader.is_aware {
+            self.end_reader(ticket, ReaderEnd::Ended(EndWhy::Epoch));
+            woken.extend(self.disarm(ticket));
+        } else {
+            reader.position = 0;
+            reader.mode = Mode::All;
+        }
+    }
+}
+
+const LEAD: &[u8] = b"id: ";
+
+fn put_lead(stream: &Stream, sequence: u64, out: &mut impl Out) {
+    out.put(LEAD);
+    out.put(stream.prefix_at(sequence).0.as_bytes());
+}
+
+/// Writes the frames `from ..= to`, each with the prefix that was signed for it.
+fn put_frames(stream: &Stream, slabs: &crate::ring::Slabs, from: u64, to: u64, out: &mut impl Out) {
+    let mut next = from;
+    while next <= to {
+        let (prefix, last) = stream.prefix_at(next);
+        let mut lead = [0; LEAD.len() + crate::ids::MAX_ID_BYTES];
+        let length = LEAD.len() + prefix.as_bytes().len();
+        lead[..LEAD.len()].copy_from_slice(LEAD);
+        lead[LEAD.len()..length].copy_from_slice(prefix.as_bytes());
+        let until = last.min(to);
+        stream.ring.put_frames(slabs, next, until, &lead[..length], out);
+        next = until + 1;
+    }
+}
+
+fn is_wanted(stream: &Stream, sequence: u64, requests_after: u64) -> bool {
+    match stream.ring.mark(sequence) {
+        Some(Mark::Answer) => true,
+        Some(Mark::Request) => sequence > requests_after,
+        _ => false,
+    }
+}
+
+/// As `Ring::measure_after`, for a reader of answers; its position moves over what it is not given.
+fn measure_answers(
+    stream: &Stream,
+    position: u64,
+    requests_after: u64,
+    lead: usize,
+    max_bytes: usize,
+) -> (u64, usize) {
+    let mut bytes = 0;
+    for pinned in stream.pinned_after(position) {
+        let next = bytes + lead + pinned.frame.len();
+        if next > max_bytes && bytes > 0 {
+            return (pinned.sequence - 1, bytes);
+        }
+        bytes = next;
+    }
+    let first = stream.ring.first_sequence().max(position + 1);
+    for sequence in first..=stream.ring.last_sequence() {
+        if !is_wanted(stream, sequence, requests_after) {
+            continue;
+        }
+        let next = bytes + lead + stream.ring.length_of(sequence).unwrap_or(0);
+        if next > max_bytes && bytes > 0 {
+            return (sequence - 1, bytes);
+        }
+        bytes = next;
+    }
+    (stream.ring.last_sequence().max(position), bytes)
+}

@@ -1,0 +1,168 @@
+//! What is due: ages, graces, idle streams and sessions, swept by the calls that come.
+
+use super::stream::{EndWhy, State};
+use super::{ReaderEnd, Store};
+
+/// Who is looked at next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Due {
+    Stream(u32),
+    Session(u32),
+}
+
+/// How many due entries one call looks at, so that no call pays for a crowd.
+const PER_CALL: usize = 4;
+
+impl<W> Store<W> {
+    /// Takes note of the time and sweeps a little.
+    #[inline]
+    pub(crate) fn tick(&mut self, now_ms: u64, woken: &mut Vec<W>) {
+        self.now_ms = self.now_ms.max(now_ms);
+        if self.due.first().is_some_and(|&(due_ms, _)| due_ms <= self.now_ms) {
+            self.sweep_some(PER_CALL, woken);
+        }
+    }
+
+    /// Sweeps everything that is due.
+    pub fn sweep(&mut self, now_ms: u64, woken: &mut Vec<W>) {
+        self.now_ms = self.now_ms.max(now_ms);
+        self.sweep_some(usize::MAX, woken);
+    }
+
+    fn sweep_some(&mut self, most: usize, woken: &mut Vec<W>) {
+        for _ in 0..most {
+            let Some(&(due_ms, due)) = self.due.first() else { return };
+            if due_ms > self.now_ms {
+                return;
+            }
+            self.due.pop_first();
+            match due {
+                Due::Stream(index) => self.visit_stream(index, woken),
+                Due::Session(index) => self.visit_session(index, woken),
+            }
+        }
+    }
+
+    fn visit_stream(&mut self, index: u32, woken: &mut Vec<W>) {
+        self.trim_old(index);
+        let Some(stream) = self.streams.get(index) else { return };
+        let limits = self.limits;
+        match stream.state {
+            State::Live => {
+                let is_idle = stream.touched_ms.saturating_add(limits.stream_idle_ms) <= self.now_ms;
+                if is_idle && stream.reader.is_none() {
+                    self.counts.idle_ends += 1;
+                    self.end_at(index, EndWhy::Idle, woken);
+                    return;
+                }
+            }
+            State::Ended { why, at_ms } => {
+                if at_ms.saturating_add(limits.grace_ms) <= self.now_ms {
+                    self.bury(index, why, woken);
+                    return;
+                }
+            }
+            State::Tombstone { why, at_ms } => {
+                if at_ms.saturating_add(limits.tombstone_age_ms) <= self.now_ms {
+                    self.purge(index, why, woken);
+                    return;
+                }
+            }
+        }
+        self.schedule_stream(index);
+    }
+
+    /// The grace is over: only where the stream ended is left.
+    fn bury(&mut self, index: u32, why: EndWhy, woken: &mut Vec<W>) {
+        if self.streams.get(index).is_some_and(|stream| stream.is_kept) || self.limits.tombstones == 0 {
+            self.purge(index, why, woken);
+            return;
+        }
+        // Whoever is still in mid-replay gets a typed end, never a hole.
+        let unread = self.streams.get(index).map(|stream| (stream.reader, stream.ring.last_sequence()));
+        if let Some((Some(reader), last)) = unread {
+            let position = self.position(reader).unwrap_or(last);
+            let end = if position < last {
+                ReaderEnd::TooSlow { first: position + 1, last }
+            } else {
+                ReaderEnd::Ended(why)
+            };
+            self.end_readers(index, end, woken);
+        }
+        self.end_readers(index, ReaderEnd::Ended(why), woken);
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let charge = stream.charge(&self.limits);
+        let digest = stream.digest();
+        stream.ring.forget(&mut self.slabs, digest);
+        if let Some(rare) = &mut stream.rare {
+            rare.pinned = Vec::new();
+            rare.older = Vec::new();
+            rare.lost_requests = Vec::new();
+        }
+        stream.state = State::Tombstone { why, at_ms: self.now_ms };
+        self.recharge(charge, 0);
+        self.counts.ended_streams -= 1;
+        self.counts.tombstones += 1;
+        if let Some(ticket) = self.streams.ticket(index) {
+            self.tombstones.push_back(ticket);
+        }
+        self.schedule_stream(index);
+        while self.counts.tombstones > self.limits.tombstones {
+            let Some(oldest) = self.tombstones.pop_front() else { return };
+            if let Some(oldest) = self.streams.find(oldest) {
+                self.purge(oldest, why, woken);
+            }
+        }
+        self.drop_stale_tombstones();
+    }
+
+    /// Entries of streams that are gone must not pile up in front of long-lived ones.
+    fn drop_stale_tombstones(&mut self) {
+        if self.tombstones.len() > 2 * self.counts.tombstones + 64 {
+            let streams = &self.streams;
+            self.tombstones.retain(|&ticket| streams.find(ticket).is_some());
+        }
+    }
+
+    pub(super) fn schedule_stream(&mut self, index: u32) {
+        let limits = self.limits;
+        let now_ms = self.now_ms;
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        self.due.remove(&(stream.due_ms, Due::Stream(index)));
+        // An event that comes later is younger, so looking after one whole age is early enough.
+        let aged = now_ms.saturating_add(limits.window_age_ms).saturating_add(2000);
+        let due_ms = match stream.state {
+            State::Live => {
+                let idle = stream.touched_ms.saturating_add(limits.stream_idle_ms);
+                // A stream that is being read is looked at again after one more idle time.
+                let idle =
+                    if idle <= now_ms { now_ms.saturating_add(limits.stream_idle_ms.max(1)) } else { idle };
+                idle.min(aged)
+            }
+            State::Ended { at_ms, .. } => at_ms.saturating_add(limits.grace_ms).min(aged),
+            State::Tombstone { at_ms, .. } => at_ms.saturating_add(limits.tombstone_age_ms),
+        };
+        stream.due_ms = due_ms;
+        self.due.insert((due_ms, Due::Stream(index)));
+    }
+
+    fn visit_session(&mut self, index: u32, woken: &mut Vec<W>) {
+        let Some(session) = self.sessions.get(index) else { return };
+        let is_old = session.touched_ms.saturating_add(self.limits.session_idle_ms) <= self.now_ms;
+        if is_old && (session.is_empty() || session.has_ended) {
+            self.forget_session(index, woken);
+        } else {
+            self.schedule_session(index);
+        }
+    }
+
+    pub(super) fn schedule_session(&mut self, index: u32) {
+        let idle_ms = self.limits.session_idle_ms.max(1);
+        let now_ms = self.now_ms;
+        let Some(session) = self.sessions.get_mut(index) else { return };
+        self.due.remove(&(session.due_ms, Due::Session(index)));
+        let idle = session.touched_ms.saturating_add(idle_ms);
+        session.due_ms = if idle <= now_ms { now_ms.saturating_add(idle_ms) } else { idle };
+        self.due.insert((session.due_ms, Due::Session(index)));
+    }
+}
