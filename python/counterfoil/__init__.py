@@ -3,18 +3,30 @@
 Importing this package loads no optional integration and starts no thread.
 """
 
+from counterfoil.errors import AnswerTooLarge as AnswerTooLarge
 from counterfoil.errors import CounterfoilError as CounterfoilError
 from counterfoil.errors import EncodeError as EncodeError
 from counterfoil.errors import ForeignEventId as ForeignEventId
+from counterfoil.errors import ForkedHandle as ForkedHandle
 from counterfoil.errors import KeyFileError as KeyFileError
 from counterfoil.errors import KeyFileExposed as KeyFileExposed
 from counterfoil.errors import KeyRingError as KeyRingError
 from counterfoil.errors import LimitExceeded as LimitExceeded
 from counterfoil.errors import MalformedEventId as MalformedEventId
 from counterfoil.errors import ParserClosed as ParserClosed
+from counterfoil.errors import ReaderBusy as ReaderBusy
+from counterfoil.errors import ReaderClosed as ReaderClosed
+from counterfoil.errors import ReaderTooSlow as ReaderTooSlow
+from counterfoil.errors import ScopeMissing as ScopeMissing
 from counterfoil.errors import ScopeTooLong as ScopeTooLong
+from counterfoil.errors import SessionEnded as SessionEnded
 from counterfoil.errors import SseLimitError as SseLimitError
+from counterfoil.errors import StoreFull as StoreFull
+from counterfoil.errors import StreamEnded as StreamEnded
+from counterfoil.errors import TakenOver as TakenOver
 from counterfoil.errors import UnknownEventIdVersion as UnknownEventIdVersion
+from counterfoil.errors import UnknownStream as UnknownStream
+from counterfoil.errors import UnstorableEvent as UnstorableEvent
 from counterfoil.limits import Limits as Limits
 from counterfoil.model.verdicts import Forged as Forged
 from counterfoil.model.verdicts import Gap as Gap
@@ -41,15 +53,22 @@ from counterfoil.native import StreamToken as StreamToken
 from counterfoil.native import __version__ as __version__
 from counterfoil.native import encode_comment as encode_comment
 from counterfoil.native import encode_event as encode_event
+from counterfoil.stores.replay.reader import Reader as Reader
+from counterfoil.stores.replay.statistics import ReplayStatistics as ReplayStatistics
+from counterfoil.stores.replay.store import EphemeralKeyWarning as EphemeralKeyWarning
+from counterfoil.stores.replay.store import ReplayStore as ReplayStore
 
 __all__ = [
+    "AnswerTooLarge",
     "CounterfoilError",
     "Cursor",
     "DigestChain",
     "EncodeError",
+    "EphemeralKeyWarning",
     "EventId",
     "ForeignEventId",
     "Forged",
+    "ForkedHandle",
     "Gap",
     "KeyCheck",
     "KeyFileError",
@@ -63,11 +82,19 @@ __all__ = [
     "New",
     "NotResumable",
     "ParserClosed",
+    "Reader",
+    "ReaderBusy",
+    "ReaderClosed",
+    "ReaderTooSlow",
     "Reoriginated",
+    "ReplayStatistics",
+    "ReplayStore",
     "ResumeVerdict",
     "Resumed",
     "Scope",
+    "ScopeMissing",
     "ScopeTooLong",
+    "SessionEnded",
     "SseBatch",
     "SseBlock",
     "SseComment",
@@ -75,8 +102,13 @@ __all__ = [
     "SseEvent",
     "SseLimitError",
     "SseParser",
+    "StoreFull",
+    "StreamEnded",
     "StreamToken",
+    "TakenOver",
     "UnknownEventIdVersion",
+    "UnknownStream",
+    "UnstorableEvent",
     "Unverifiable",
     "__version__",
     "encode_comment",

@@ -1,18 +1,20 @@
 """The typed description of the Rust extension; checked by stubtest."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, Generic, Literal, Protocol, Self, final, overload
 
 from typing_extensions import Buffer, TypeVar
 
 __all__ = [
+    "AnswerTooLarge",
     "CounterfoilError",
     "Cursor",
     "DigestChain",
     "EncodeError",
     "EventId",
     "ForeignEventId",
+    "ForkedHandle",
     "KeyCheck",
     "KeyFileError",
     "KeyFileExposed",
@@ -22,8 +24,16 @@ __all__ = [
     "LimitExceeded",
     "MalformedEventId",
     "ParserClosed",
+    "ReaderBusy",
+    "ReaderClosed",
+    "ReaderCore",
+    "ReaderTooSlow",
+    "ReplayCore",
+    "ResumeAnswer",
     "Scope",
+    "ScopeMissing",
     "ScopeTooLong",
+    "SessionEnded",
     "SseBatch",
     "SseBlock",
     "SseComment",
@@ -31,8 +41,13 @@ __all__ = [
     "SseEvent",
     "SseLimitError",
     "SseParser",
+    "StoreFull",
+    "StreamEnded",
     "StreamToken",
+    "TakenOver",
     "UnknownEventIdVersion",
+    "UnknownStream",
+    "UnstorableEvent",
     "__version__",
     "encode_comment",
     "encode_event",
@@ -512,3 +527,193 @@ class DigestChain:
 
     def append(self, sequence: int, *, event: bytes | None = None, data: bytes) -> str:
         """Move on by one event as it is sent; the new digest."""
+
+# --- replay store ---
+
+class AnswerTooLarge(LimitExceeded):
+    """An answer has no room in the store."""
+
+    bytes: int
+
+class ForkedHandle(CounterfoilError, RuntimeError):
+    """A handle made before a fork was used after it."""
+
+class ReaderBusy(CounterfoilError, RuntimeError):
+    """Another task waits on this reader."""
+
+class ReaderClosed(CounterfoilError, RuntimeError):
+    """The reader was closed by its owner."""
+
+class ReaderTooSlow(CounterfoilError, RuntimeError):
+    """The window moved past this reader."""
+
+    first: int
+    last: int
+
+class ScopeMissing(CounterfoilError, ValueError):
+    """A scope needs a session or a principal."""
+
+class SessionEnded(CounterfoilError, LookupError):
+    """The session is known to have ended, or belongs to another principal."""
+
+class StoreFull(LimitExceeded):
+    """A new stream or session was refused at a bound."""
+
+class StreamEnded(CounterfoilError, RuntimeError):
+    """The stream is over and everything of it was read, or it takes no more events."""
+
+    why: str
+
+class TakenOver(CounterfoilError, RuntimeError):
+    """A newer connection reads this stream now."""
+
+class UnknownStream(CounterfoilError, LookupError):
+    """No such stream in this scope."""
+
+class UnstorableEvent(CounterfoilError, ValueError):
+    """An event that takes no sequence."""
+
+class _StoreLimits(Protocol):
+    @property
+    def window_events(self) -> int: ...
+    @property
+    def window_bytes(self) -> int: ...
+    @property
+    def window_age_s(self) -> float: ...
+    @property
+    def event_bytes(self) -> int: ...
+    @property
+    def total_bytes(self) -> int: ...
+    @property
+    def reserve_bytes(self) -> int: ...
+    @property
+    def streams(self) -> int: ...
+    @property
+    def session_streams(self) -> int: ...
+    @property
+    def sessions(self) -> int: ...
+    @property
+    def grace_s(self) -> float: ...
+    @property
+    def tombstones(self) -> int: ...
+    @property
+    def tombstone_age_s(self) -> float: ...
+    @property
+    def stream_idle_s(self) -> float: ...
+    @property
+    def session_idle_s(self) -> float: ...
+    @property
+    def ended_sessions(self) -> int: ...
+
+class ReplayCore:
+    """The replay store of one process; `counterfoil.ReplayStore` is its public face."""
+
+    def __new__(
+        cls, *, limits: _StoreLimits, keys: KeyRing, clock: Callable[[], float] | None = None
+    ) -> Self: ...
+    def open_session(self, scope: Scope) -> None:
+        """Remember a session from its `initialize` on; `StoreFull` at a bound."""
+    def open_call(
+        self, scope: Scope, request_ids: Iterable[int | float | str], *, owner: int = 0
+    ) -> StreamToken:
+        """Open the stream of one POST that answers `request_ids`; `StoreFull` at a bound."""
+    def open_standalone(self, scope: Scope, *, owner: int = 0) -> StreamToken:
+        """The standalone stream of a session: the one it has, or a new one."""
+    def append(
+        self, scope: Scope, stream: StreamToken, data: str | Buffer, *, event: str | None = None
+    ) -> str:
+        """Append one event; its ID."""
+    def append_many(self, scope: Scope, stream: StreamToken, events: Iterable[str | Buffer]) -> list[str]:
+        """Append several events in one step; their IDs.  Readers are woken once."""
+    def settle(self, scope: Scope, stream: StreamToken, data: str | Buffer) -> str | None:
+        """Append the error that settles a call whose stream ended without an answer."""
+    def end_stream(self, scope: Scope, stream: StreamToken, *, why: str = "closed") -> None:
+        """End a stream without an answer: "closed", "cancelled" or "adopted"."""
+    def renew_epoch(self, scope: Scope, stream: StreamToken) -> None:
+        """Give a standalone stream whose history broke a new epoch."""
+    def delete_session(self, scope: Scope, *, keep: Iterable[StreamToken] | None = None) -> list[StreamToken]:
+        """Delete a session; the calls of it that were not answered."""
+    def set_keys(self, keys: KeyRing) -> None:
+        """Sign new streams and new appends with another ring; verify with it."""
+    def sweep(self) -> None:
+        """Sweep everything that is due."""
+    def _attach(
+        self, scope: Scope, stream: StreamToken, *, after: int = 0, aware: bool = False
+    ) -> ReaderCore: ...
+    def _resume(
+        self,
+        scope: Scope,
+        cursor: str | bytes | None,
+        *,
+        aware: bool,
+        want_new: bool,
+        attach_lost: bool,
+        owner: int,
+    ) -> ResumeAnswer: ...
+    def _statistics(self) -> dict[str, Any]: ...
+
+@final
+class ReaderCore:
+    """One reader of one stream, until it is closed or dropped."""
+
+    def read(self, max_bytes: int = 262144) -> bytes: ...
+    def arm(self, waker: Callable[[], object]) -> bool: ...
+    def disarm(self) -> None: ...
+    def close(self) -> None: ...
+    @property
+    def position(self) -> int | None: ...
+    @property
+    def has_caught_up(self) -> bool: ...
+    @property
+    def is_parked(self) -> bool: ...
+
+@final
+class ResumeAnswer:
+    """What the store decided, as plain values."""
+
+    @property
+    def row(self) -> int:
+        """The row of the table that matched."""
+    @property
+    def verdict(self) -> str: ...
+    @property
+    def why(self) -> str: ...
+    @property
+    def next(self) -> str: ...
+    @property
+    def asked(self) -> int | None:
+        """The sequence asked for, where the stream was found."""
+    @property
+    def window(self) -> tuple[int, int] | None:
+        """First and last sequence of the window; the first is one more when it is empty."""
+    @property
+    def after(self) -> int | None:
+        """The position that the reader starts after."""
+    @property
+    def digest(self) -> str | None:
+        """The digest there."""
+    @property
+    def gap(self) -> tuple[int, int] | None:
+        """First and last sequence lost."""
+    @property
+    def request_ids(self) -> tuple[int | str, ...]:
+        """Requests whose answers were in the gap."""
+    @property
+    def lost_requests(self) -> tuple[int | str, ...]:
+        """Requests of the server that left the window and may be unanswered."""
+    @property
+    def stream(self) -> StreamToken | None:
+        """The stream that is attached, or that the cursor names."""
+    @property
+    def epoch(self) -> str | None:
+        """The current epoch, where it may be told."""
+    @property
+    def attached(self) -> Literal["nothing", "events", "answers"]: ...
+    @property
+    def settle(self) -> Literal["nothing", "append", "write"]:
+        """What becomes of the in-band error: append it with `settle`, write it without ID, or neither."""
+    @property
+    def ended(self) -> str | None:
+        """Why the stream is over, if it is."""
+    @property
+    def reader(self) -> ReaderCore | None: ...

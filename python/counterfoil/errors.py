@@ -3,18 +3,30 @@
 The root is made in Rust, so that the extension never imports Python code of ours.
 """
 
+from counterfoil._core import AnswerTooLarge as AnswerTooLarge
 from counterfoil._core import CounterfoilError as CounterfoilError
 from counterfoil._core import EncodeError as EncodeError
 from counterfoil._core import ForeignEventId as ForeignEventId
+from counterfoil._core import ForkedHandle as ForkedHandle
 from counterfoil._core import KeyFileError as KeyFileError
 from counterfoil._core import KeyFileExposed as KeyFileExposed
 from counterfoil._core import KeyRingError as KeyRingError
 from counterfoil._core import LimitExceeded as LimitExceeded
 from counterfoil._core import MalformedEventId as MalformedEventId
 from counterfoil._core import ParserClosed as ParserClosed
+from counterfoil._core import ReaderBusy as ReaderBusy
+from counterfoil._core import ReaderClosed as ReaderClosed
+from counterfoil._core import ReaderTooSlow as ReaderTooSlow
+from counterfoil._core import ScopeMissing as ScopeMissing
 from counterfoil._core import ScopeTooLong as ScopeTooLong
+from counterfoil._core import SessionEnded as SessionEnded
 from counterfoil._core import SseLimitError as SseLimitError
+from counterfoil._core import StoreFull as StoreFull
+from counterfoil._core import StreamEnded as StreamEnded
+from counterfoil._core import TakenOver as TakenOver
 from counterfoil._core import UnknownEventIdVersion as UnknownEventIdVersion
+from counterfoil._core import UnknownStream as UnknownStream
+from counterfoil._core import UnstorableEvent as UnstorableEvent
 
 # --- gateway
 

@@ -23,6 +23,36 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     event_lines: int = 1 << 18
     """Lines of one event, counted likewise."""
 
+    # --- replay store ---
+    window_events: int = 1024
+    """Events that the window of one stream keeps."""
+    window_bytes: int = 1 << 20
+    """Stored bytes that it keeps; one event larger than that is kept alone while the total allows."""
+    window_age_s: float = 900
+    """Age at which an event leaves it, never earlier and a second later at most."""
+    total_bytes: int = 256 << 20
+    """Bytes charged to all streams together; at it new streams are refused, and an append trims its own."""
+    reserve_bytes: int = 8 << 10
+    """What each live stream is sure of, whatever the others do; at least 2 KiB."""
+    streams: int = 1 << 16
+    """Streams that are live or in their grace."""
+    session_streams: int = 32
+    """Live streams of one session."""
+    sessions: int = 20_000
+    """Sessions that are not known to have ended."""
+    grace_s: float = 120
+    """How long an ended stream, its answer included, can still be read."""
+    tombstones: int = 1 << 16
+    """Ended streams of which only their position is kept."""
+    tombstone_age_s: float = 3600
+    """How long that is kept."""
+    stream_idle_s: float = 6 * 3600
+    """How long a live stream may be without an append and without a reader."""
+    session_idle_s: float = 24 * 3600
+    """How long a session without streams is remembered, and one that has ended."""
+    ended_sessions: int = 1 << 16
+    """Sessions that are remembered to have ended."""
+
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value = getattr(self, name)

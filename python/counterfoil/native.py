@@ -6,6 +6,9 @@ from counterfoil._core import EventId as EventId
 from counterfoil._core import KeyCheck as KeyCheck
 from counterfoil._core import KeyInfo as KeyInfo
 from counterfoil._core import KeyRing as KeyRing
+from counterfoil._core import ReaderCore as ReaderCore
+from counterfoil._core import ReplayCore as ReplayCore
+from counterfoil._core import ResumeAnswer as ResumeAnswer
 from counterfoil._core import Scope as Scope
 from counterfoil._core import SseBatch as SseBatch
 from counterfoil._core import SseBlock as SseBlock

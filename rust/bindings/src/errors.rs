@@ -135,6 +135,11 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     KEY_FILE_EXPOSED.register(module, &exposed, &[])
 }
 
+/// `LimitExceeded`, for bounds that other files name.
+pub(crate) fn limit_class(py: Python<'_>) -> PyResult<Bound<'_, PyType>> {
+    LIMIT_EXCEEDED.class(py)
+}
+
 /// A bound of the parser was passed.
 pub(crate) fn sse_limit_error(
     py: Python<'_>,

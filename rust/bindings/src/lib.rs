@@ -6,6 +6,7 @@ mod buffers;
 mod errors;
 mod ids;
 mod sse;
+mod store;
 mod text;
 
 /// The extension module `counterfoil._core`.
@@ -14,6 +15,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::register(module)?;
     ids::register(module)?;
     sse::register(module)?;
+    store::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     Ok(())
 }

@@ -9,6 +9,10 @@ mod key_ring;
 mod scope;
 mod stream_token;
 
+pub(crate) use key_ring::KeyRing;
+pub(crate) use scope::Scope;
+pub(crate) use stream_token::StreamToken;
+
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<cursor::Cursor>()?;
     module.add_class::<digest_chain::DigestChain>()?;

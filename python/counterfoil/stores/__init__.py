@@ -1,0 +1,1 @@
+"""Where histories and ledgers are kept: memory, SQLite."""

@@ -1,0 +1,18 @@
+//! The replay store as Python objects: locks, converts and wakes, decides nothing.
+
+use pyo3::prelude::*;
+
+mod answer;
+mod core;
+mod errors;
+mod fork;
+mod reader;
+mod values;
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    errors::register(module)?;
+    fork::watch(module)?;
+    module.add_class::<answer::ResumeAnswer>()?;
+    module.add_class::<reader::ReaderCore>()?;
+    module.add_class::<core::ReplayCore>()
+}

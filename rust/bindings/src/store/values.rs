@@ -1,0 +1,156 @@
+//! Values that pass between Python and the store.
+
+use counterfoil_core::resume::{Attached, Next, Settle, Verdict, Why};
+use counterfoil_core::store::{EndWhy, OwnedId, StoreLimits};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyBytes, PyInt, PyString};
+
+/// Reads the bounds off any object that has them as attributes.
+pub(super) fn limits(value: &Bound<'_, PyAny>) -> PyResult<StoreLimits> {
+    let count = |name: &str| value.getattr(name)?.extract::<usize>();
+    let milliseconds = |name: &str| -> PyResult<u64> {
+        let seconds: f64 = value.getattr(name)?.extract()?;
+        to_ms(seconds).ok_or_else(|| PyValueError::new_err(format!("{name} is no time in seconds")))
+    };
+    Ok(StoreLimits {
+        window_events: count("window_events")?,
+        window_bytes: count("window_bytes")?,
+        window_age_ms: milliseconds("window_age_s")?,
+        event_bytes: count("event_bytes")?,
+        total_bytes: count("total_bytes")?,
+        reserve_bytes: count("reserve_bytes")?,
+        streams: count("streams")?,
+        session_streams: count("session_streams")?,
+        sessions: count("sessions")?,
+        grace_ms: milliseconds("grace_s")?,
+        tombstones: count("tombstones")?,
+        tombstone_age_ms: milliseconds("tombstone_age_s")?,
+        stream_idle_ms: milliseconds("stream_idle_s")?,
+        session_idle_ms: milliseconds("session_idle_s")?,
+        ended_sessions: count("ended_sessions")?,
+    })
+}
+
+/// Seconds as milliseconds, rounded down; `None` for what is no time.
+pub(super) fn to_ms(seconds: f64) -> Option<u64> {
+    let milliseconds = seconds * 1000.0;
+    // Finite and at least 0; the cast saturates far beyond any clock.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    (milliseconds.is_finite() && milliseconds >= 0.0).then_some(milliseconds as u64)
+}
+
+/// A JSON-RPC id: `str`, or `int` that is no `bool`.
+pub(super) fn request_id(value: &Bound<'_, PyAny>) -> PyResult<OwnedId> {
+    if let Ok(text) = value.cast::<PyString>() {
+        return Ok(OwnedId::Text(text.to_string_lossy().into()));
+    }
+    if value.is_instance_of::<PyInt>() && !value.is_instance_of::<PyBool>() {
+        return Ok(match value.extract::<i64>() {
+            Ok(number) => OwnedId::Integer(number),
+            Err(_) => OwnedId::Number(value.str()?.to_string_lossy().into()),
+        });
+    }
+    if let Ok(number) = value.extract::<f64>() {
+        if !value.is_instance_of::<PyBool>() {
+            return Ok(OwnedId::Number(format!("{number:?}").into()));
+        }
+    }
+    Err(PyTypeError::new_err("a JSON-RPC id is a str or a number"))
+}
+
+pub(super) fn id_to_python<'py>(py: Python<'py>, id: &OwnedId) -> PyResult<Bound<'py, PyAny>> {
+    Ok(match id {
+        OwnedId::Integer(number) => number.into_pyobject(py)?.into_any(),
+        OwnedId::Text(text) => text.as_ref().into_pyobject(py)?.into_any(),
+        // Kept as it stood: a float would lose digits.
+        OwnedId::Number(text) => text.as_ref().into_pyobject(py)?.into_any(),
+    })
+}
+
+/// The data of an event: bytes, or text that is encoded.
+pub(super) enum Data<'py> {
+    Bytes(Bound<'py, PyBytes>),
+    Text(String),
+}
+
+impl<'py> Data<'py> {
+    pub(super) fn of(value: &Bound<'py, PyAny>) -> PyResult<Self> {
+        if let Ok(text) = value.cast::<PyString>() {
+            return text.extract().map(Self::Text);
+        }
+        crate::buffers::to_bytes(value).map(Self::Bytes)
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Bytes(bytes) => bytes.as_bytes(),
+            Self::Text(text) => text.as_bytes(),
+        }
+    }
+}
+
+pub(super) fn end_why(text: &str) -> PyResult<EndWhy> {
+    match text {
+        "closed" => Ok(EndWhy::Closed),
+        "cancelled" => Ok(EndWhy::Cancelled),
+        "adopted" => Ok(EndWhy::Adopted),
+        _ => Err(PyValueError::new_err("a stream is ended as \"closed\", \"cancelled\" or \"adopted\"")),
+    }
+}
+
+pub(super) const fn verdict(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::New => "new",
+        Verdict::Resumed => "resumed",
+        Verdict::Gap => "gap",
+        Verdict::Reoriginated => "reoriginated",
+        Verdict::Forged => "forged",
+        Verdict::Unverifiable => "unverifiable",
+    }
+}
+
+pub(super) const fn why(why: Why) -> &'static str {
+    match why {
+        Why::First => "first",
+        Why::Wanted => "wanted",
+        Why::Held => "held",
+        Why::Ended => "ended",
+        Why::NoCursor => "no-cursor",
+        Why::ForeignId => "foreign-id",
+        Why::Malformed => "malformed",
+        Why::Mac => "mac",
+        Why::Version => "version",
+        Why::Key => "key",
+        Why::UnknownStream => "unknown-stream",
+        Why::Epoch => "epoch",
+        Why::Ahead => "ahead",
+        Why::Trimmed => "trimmed",
+        Why::Diverged => "diverged",
+    }
+}
+
+pub(super) const fn next(next: Next) -> &'static str {
+    match next {
+        Next::Continue => "continue",
+        Next::Reconcile => "reconcile",
+        Next::Stop => "stop",
+        Next::Done => "done",
+    }
+}
+
+pub(super) const fn attached(attached: Attached) -> &'static str {
+    match attached {
+        Attached::Nothing => "nothing",
+        Attached::Events => "events",
+        Attached::Answers => "answers",
+    }
+}
+
+pub(super) const fn settle(settle: Settle) -> &'static str {
+    match settle {
+        Settle::Nothing => "nothing",
+        Settle::Append => "append",
+        Settle::Write => "write",
+    }
+}

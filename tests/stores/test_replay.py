@@ -1,0 +1,119 @@
+"""The synchronous face: keys, clock, forks, threads."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import textwrap
+
+import counterfoil
+import pytest
+from counterfoil import KeyRing, Limits, ReplayStore, Scope
+from store_kit import KEYS, SCOPE, Clock, data_of, make_store, note
+
+
+def test_a_store_without_keys_says_that_its_cursors_die_with_it() -> None:
+    with pytest.warns(counterfoil.EphemeralKeyWarning, match="cursor dies"):
+        ReplayStore()
+
+
+def test_an_impossible_bound_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="reserve_bytes"):
+        ReplayStore(keys=KEYS, limits=Limits(reserve_bytes=100))
+    with pytest.raises(ValueError, match="total_bytes"):
+        ReplayStore(keys=KEYS, limits=Limits(total_bytes=1000))
+
+
+def test_an_unknown_option_is_refused() -> None:
+    with pytest.raises(TypeError):
+        ReplayStore(keys=KEYS, limit=Limits())  # type: ignore[call-arg]
+
+
+def test_a_clock_that_goes_backwards_ages_nothing_twice() -> None:
+    clock = Clock()
+    store = make_store(clock=clock, window_age_s=100)
+    stream = store.open_standalone(SCOPE)
+    clock.now_s = 1000
+    first = store.append(SCOPE, stream, note(1))
+    clock.now_s = 10
+    store.append(SCOPE, stream, note(2))
+    clock.now_s = 1050
+    assert data_of(store.resume(SCOPE, first)) == [note(2)]
+    clock.now_s = 1102
+    store.append(SCOPE, stream, note(3))
+    assert store.statistics().trimmed_age == 2
+
+
+def test_a_store_used_after_fork_raises() -> None:
+    code = """
+        import os
+        import counterfoil
+        keys = counterfoil.KeyRing.from_secret(bytes(32), made_s=0)
+        store = counterfoil.ReplayStore(keys=keys)
+        scope = counterfoil.Scope(session="s")
+        stream = store.open_call(scope, [1])
+        reader = store.attach(scope, stream)
+        child = os.fork()
+        if child == 0:
+            refused = 0
+            for call in (lambda: store.append(scope, stream, b"1"), lambda: reader.read(), store.statistics):
+                try:
+                    call()
+                except counterfoil.ForkedHandle:
+                    refused += 1
+            del reader
+            counterfoil.ReplayStore(keys=keys).open_call(scope, [1])
+            os._exit(refused)
+        _, status = os.waitpid(child, 0)
+        store.append(scope, stream, b"1")
+        print(os.waitstatus_to_exitcode(status))
+    """
+    out = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True
+    )
+    assert out.stdout.strip() == "3"
+
+
+def test_store_errors_survive_pickling() -> None:
+    store = make_store()
+    with pytest.raises(counterfoil.UnknownStream) as unknown:
+        store.append(Scope(session="z"), store.open_call(SCOPE, [1]), note(1))
+    copy = pickle.loads(pickle.dumps(unknown.value))
+    assert type(copy) is counterfoil.UnknownStream
+    assert str(copy) == str(unknown.value)
+    store.open_call(SCOPE, [2])
+    limited = make_store(streams=1)
+    limited.open_call(SCOPE, [1])
+    with pytest.raises(counterfoil.StoreFull) as full:
+        limited.open_call(SCOPE, [2])
+    copy_of_full = pickle.loads(pickle.dumps(full.value))
+    assert (copy_of_full.bound, copy_of_full.limit) == ("streams", 1)
+
+
+def test_rotation_concerns_new_appends_and_old_frames_keep_their_tag() -> None:
+    store = make_store()
+    stream = store.open_standalone(SCOPE)
+    before = store.append(SCOPE, stream, note(1))
+    rotated = KEYS.rotated(b"n" * 32, now_s=1)
+    store.set_keys(rotated)
+    after = store.append(SCOPE, stream, note(2))
+    assert before.split(".")[3] != after.split(".")[3]
+    assert before.split(".")[2] == after.split(".")[2]
+    reader = store.attach(SCOPE, stream)
+    text = reader.read().decode()
+    assert f"id: {before}\n" in text
+    assert f"id: {after}\n" in text
+    assert store.resume(SCOPE, before).verdict.why.value == "held"
+    assert store.resume(SCOPE, after).verdict.why.value == "held"
+    dropped = rotated.without(KEYS.keys[0].id)
+    store.set_keys(dropped)
+    assert store.resume(SCOPE, before).verdict.why.value == "key"
+    assert store.resume(SCOPE, after).verdict.why.value == "held"
+
+
+def test_two_random_rings_do_not_know_each_other() -> None:
+    store = make_store(keys=KeyRing.random())
+    stream = store.open_standalone(SCOPE)
+    cursor = store.append(SCOPE, stream, note(1))
+    assert make_store(keys=KeyRing.random()).resume(SCOPE, cursor).verdict.why.value == "key"

@@ -1,0 +1,307 @@
+"""What every backend of the replay log promises; a later backend is added to `BACKENDS`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import anyio
+import pytest
+from counterfoil import (
+    Gap,
+    New,
+    ReaderBusy,
+    ReaderTooSlow,
+    Resumed,
+    Scope,
+    SessionEnded,
+    StoreFull,
+    StreamEnded,
+    TakenOver,
+    UnknownStream,
+    Unverifiable,
+)
+from counterfoil.stores.interface import ReplayLog
+from counterfoil.stores.memory import MemoryReplayLog
+from store_kit import SCOPE, Clock, answer, ask, data_of, events_in, make_store, note, read_all
+
+pytestmark = pytest.mark.anyio
+
+#: Makes an empty log with these limits and this clock.
+MakeLog = Callable[..., ReplayLog]
+
+
+def memory_log(*, clock: Clock | None = None, **limits: int | float) -> ReplayLog:
+    return MemoryReplayLog(make_store(clock=clock, **limits))
+
+
+BACKENDS: dict[str, MakeLog] = {"memory": memory_log}
+
+
+@pytest.fixture(params=sorted(BACKENDS))
+def make_log(request: pytest.FixtureRequest) -> MakeLog:
+    return BACKENDS[request.param]
+
+
+async def test_append_gives_dense_ids_and_a_reader_gets_every_frame(make_log: MakeLog) -> None:
+    log = make_log()
+    stream = await log.open_call(SCOPE, [1])
+    reader = await log.attach(SCOPE, stream)
+    sent = [note(n) for n in range(10)]
+    ids = await log.append(SCOPE, stream, sent)
+    events = events_in(read_all(reader))
+    assert [event.id for event in events] == ids
+    assert [event.data.encode() for event in events] == sent
+    assert [int(event_id.split(".")[4]) for event_id in ids] == list(range(1, 11))
+
+
+async def test_resume_gives_all_missed_events_in_order(make_log: MakeLog) -> None:
+    log = make_log()
+    stream = await log.open_call(SCOPE, [1])
+    sent = [note(n) for n in range(10)]
+    ids = await log.append(SCOPE, stream, sent)
+    for number, event_id in enumerate(ids, start=1):
+        reader = await log.resume(SCOPE, event_id)
+        assert isinstance(reader.verdict, Resumed)
+        assert (reader.verdict.after, reader.verdict.missed) == (number, 10 - number)
+        assert data_of(reader) == sent[number:]
+
+
+async def test_no_piece_is_larger_than_asked_but_for_one_event(make_log: MakeLog) -> None:
+    log = make_log()
+    stream = await log.open_call(SCOPE, [1])
+    await log.append(SCOPE, stream, [note(n, size=300) for n in range(50)])
+    reader = await log.attach(SCOPE, stream)
+    pieces = []
+    while piece := reader.read(2000):
+        pieces.append(piece)
+    assert all(len(piece) <= 2000 for piece in pieces)
+    assert len(events_in(b"".join(pieces))) == 50
+    small = await log.attach(SCOPE, stream)
+    assert len(events_in(small.read(1))) == 1
+
+
+async def test_a_trimmed_cursor_gets_a_gap_with_its_range(make_log: MakeLog) -> None:
+    log = make_log(window_events=5)
+    stream = await log.open_standalone(SCOPE)
+    ids = await log.append(SCOPE, stream, [note(n) for n in range(20)])
+    reader = await log.resume(SCOPE, ids[3])
+    assert isinstance(reader.verdict, Gap)
+    assert (reader.verdict.first, reader.verdict.last) == (5, 15)
+    assert not reader.is_attached
+    with pytest.raises(StreamEnded):
+        reader.read()
+
+
+async def test_a_call_behind_a_gap_still_gets_its_answer_and_later_requests(make_log: MakeLog) -> None:
+    log = make_log(window_events=3)
+    stream = await log.open_call(SCOPE, ["call"])
+    ids = await log.append(SCOPE, stream, [ask(90), *(note(n) for n in range(9))])
+    reader = await log.resume(SCOPE, ids[0].replace(".1.", ".1."))
+    assert isinstance(reader.verdict, Gap)
+    assert reader.verdict.next.value == "continue"
+    assert reader.is_answers_only
+    await log.append(SCOPE, stream, [note(100), ask(91), note(101), answer("call")])
+    assert data_of(reader) == [ask(91), answer("call")]
+
+
+async def test_the_answer_ends_the_stream(make_log: MakeLog) -> None:
+    log = make_log()
+    stream = await log.open_call(SCOPE, [7])
+    reader = await log.attach(SCOPE, stream)
+    await log.append(SCOPE, stream, [answer("7"), answer(7)])
+    assert data_of(reader) == [answer("7"), answer(7)]
+    with pytest.raises(StreamEnded) as ended:
+        reader.read()
+    assert ended.value.why == "ended"
+    with pytest.raises(StreamEnded):
+        await log.append(SCOPE, stream, [note(1)])
+
+
+async def test_the_answer_outlives_every_bound_until_its_grace_ends(make_log: MakeLog) -> None:
+    clock = Clock()
+    log = make_log(clock=clock, window_events=2, window_age_s=10, grace_s=60)
+    stream = await log.open_call(SCOPE, [7])
+    ids = await log.append(SCOPE, stream, [note(1), answer(7)])
+    clock.now_s = 59
+    assert data_of(await log.resume(SCOPE, ids[0])) == [answer(7)]
+    clock.now_s = 61
+    late = await log.resume(SCOPE, ids[0])
+    assert isinstance(late.verdict, Gap)
+    assert late.verdict.request_ids == (7,)
+    assert late.answer is not None
+    assert late.answer.settle == "write"
+    assert not late.is_attached
+
+
+async def test_the_newest_reader_wins_and_the_older_one_is_told(make_log: MakeLog) -> None:
+    log = make_log()
+    stream = await log.open_call(SCOPE, [1])
+    older = await log.attach(SCOPE, stream)
+    ids = await log.append(SCOPE, stream, [note(0)])
+    newer = await log.resume(SCOPE, ids[0])
+    with pytest.raises(TakenOver):
+        older.read()
+    await log.append(SCOPE, stream, [note(1)])
+    assert data_of(newer) == [note(1)]
+
+
+async def test_a_reader_out_of_the_window_gets_a_typed_end(make_log: MakeLog) -> None:
+    log = make_log(window_events=4)
+    stream = await log.open_standalone(SCOPE)
+    reader = await log.attach(SCOPE, stream)
+    await log.append(SCOPE, stream, [note(0), note(1)])
+    assert len(events_in(reader.read())) == 2
+    await log.append(SCOPE, stream, [note(n) for n in range(2, 9)])
+    with pytest.raises(ReaderTooSlow) as slow:
+        reader.read()
+    assert (slow.value.first, slow.value.last) == (3, 5)
+
+
+async def test_wait_returns_at_once_when_there_is_something(make_log: MakeLog) -> None:
+    log = make_log()
+    stream = await log.open_call(SCOPE, [1])
+    reader = await log.attach(SCOPE, stream)
+    await log.append(SCOPE, stream, [note(1)])
+    with anyio.fail_after(5):
+        await reader.wait()
+
+
+async def test_wait_is_woken_once_for_a_batch_and_by_the_end(make_log: MakeLog) -> None:
+    log = make_log()
+    stream = await log.open_call(SCOPE, [1])
+    reader = await log.attach(SCOPE, stream)
+    seen: list[int] = []
+
+    async def follow() -> None:
+        while True:
+            await reader.wait()
+            try:
+                seen.append(len(events_in(reader.read())))
+            except StreamEnded:
+                return
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(follow)
+            await anyio.wait_all_tasks_blocked()
+            await log.append(SCOPE, stream, [note(n) for n in range(10)])
+            await anyio.wait_all_tasks_blocked()
+            await log.append(SCOPE, stream, [answer(1)])
+    assert seen == [10, 1]
+
+
+async def test_a_cancelled_wait_loses_nothing(make_log: MakeLog) -> None:
+    log = make_log()
+    stream = await log.open_call(SCOPE, [1])
+    reader = await log.attach(SCOPE, stream)
+    with anyio.move_on_after(0) as scope:
+        await reader.wait()
+    assert scope.cancelled_caught
+    await log.append(SCOPE, stream, [note(1)])
+    with anyio.fail_after(5):
+        await reader.wait()
+    assert data_of(reader) == [note(1)]
+
+
+async def test_a_second_waiter_is_refused(make_log: MakeLog) -> None:
+    log = make_log()
+    stream = await log.open_call(SCOPE, [1])
+    reader = await log.attach(SCOPE, stream)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(reader.wait)
+        await anyio.wait_all_tasks_blocked()
+        with pytest.raises(ReaderBusy):
+            await reader.wait()
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_waiter_is_woken_from_another_thread(make_log: MakeLog) -> None:
+    log = make_log()
+    stream = await log.open_call(SCOPE, [1])
+    reader = await log.attach(SCOPE, stream)
+
+    def append_there() -> None:
+        anyio.run(log.append, SCOPE, stream, [note(1)])
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(anyio.to_thread.run_sync, append_there)
+            await reader.wait()
+    assert data_of(reader) == [note(1)]
+
+
+async def test_another_scope_reads_nothing_and_appends_nothing(make_log: MakeLog) -> None:
+    log = make_log()
+    stream = await log.open_call(SCOPE, [1])
+    ids = await log.append(SCOPE, stream, [note(1), note(2)])
+    for other in (
+        Scope(tenant="u", principal="p", session="s"),
+        Scope(tenant="t", principal="p", session="z"),
+        Scope(tenant="t", principal="p"),
+    ):
+        reader = await log.resume(other, ids[0])
+        assert reader.verdict.why.value == "mac"
+        assert not reader.is_attached
+        with pytest.raises(UnknownStream):
+            await log.append(other, stream, [note(3)])
+        with pytest.raises(UnknownStream):
+            await log.attach(other, stream)
+    with pytest.raises(SessionEnded):
+        await log.resume(Scope(tenant="t", principal="q", session="s"), ids[0])
+
+
+async def test_deleting_a_session_ends_readers_purges_and_refuses(make_log: MakeLog) -> None:
+    log = make_log()
+    stream = await log.open_call(SCOPE, [1])
+    kept = await log.open_call(SCOPE, [2])
+    ids = await log.append(SCOPE, stream, [note(1)])
+    reader = await log.attach(SCOPE, stream)
+    assert set(await log.delete_session(SCOPE, keep=[kept])) == {stream, kept}
+    with pytest.raises(StreamEnded) as ended:
+        reader.read()
+    assert ended.value.why == "session"
+    with pytest.raises(SessionEnded):
+        await log.resume(SCOPE, ids[0])
+    with pytest.raises(SessionEnded):
+        await log.open_call(SCOPE, [3])
+    with pytest.raises(UnknownStream):
+        await log.append(SCOPE, stream, [note(2)])
+    await log.append(SCOPE, kept, [answer(2)])
+    assert data_of(await log.attach(SCOPE, kept)) == [answer(2)]
+
+
+async def test_at_the_budget_new_streams_are_refused_and_old_ones_go_on(make_log: MakeLog) -> None:
+    log = make_log(total_bytes=64 << 10, reserve_bytes=8 << 10, session_streams=100)
+    streams = [await log.open_call(SCOPE, [number]) for number in range(7)]
+    with pytest.raises(StoreFull) as full:
+        await log.open_call(SCOPE, [7])
+    assert full.value.bound == "total_bytes"
+    for number, stream in enumerate(streams):
+        reader = await log.attach(SCOPE, stream)
+        for n in range(40):
+            await log.append(SCOPE, stream, [note(n, size=500)])
+        await log.append(SCOPE, stream, [answer(number)])
+        with pytest.raises(ReaderTooSlow):
+            reader.read()
+        assert data_of(await log.attach(SCOPE, stream, after=35))[-1] == answer(number)
+
+
+async def test_standalone_without_cursor_is_new_only_when_held_and_never_written(make_log: MakeLog) -> None:
+    log = make_log()
+    await log.open_session(SCOPE)
+    stream = await log.open_standalone(SCOPE)
+    await log.append(SCOPE, stream, [note(1)])
+    first = await log.resume(SCOPE, None)
+    assert isinstance(first.verdict, New)
+    assert data_of(first) == [note(1)]
+    await log.append(SCOPE, stream, [note(2)])
+    again = await log.resume(SCOPE, None)
+    assert isinstance(again.verdict, Unverifiable)
+    assert again.verdict.why.value == "no-cursor"
+    assert not again.is_attached
+    lost = await log.resume(SCOPE, None, attach_lost=True)
+    assert isinstance(lost.verdict, Unverifiable)
+    assert data_of(lost) == [note(2)]
+    wanted = await log.resume(SCOPE, None, want_new=True)
+    assert isinstance(wanted.verdict, New)
+    assert data_of(wanted) == []
