@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, Generic, Literal, Protocol, Self, final, overload
 
-from typing_extensions import Buffer, TypeVar
+from typing_extensions import Buffer, TypeVar, disjoint_base
 
 __all__ = [
     "AnswerTooLarge",
@@ -605,6 +605,7 @@ class _StoreLimits(Protocol):
     @property
     def ended_sessions(self) -> int: ...
 
+@disjoint_base
 class ReplayCore:
     """The replay store of one process; `counterfoil.ReplayStore` is its public face."""
 

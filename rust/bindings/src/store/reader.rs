@@ -27,7 +27,7 @@ impl ReaderCore {
 #[pymethods]
 impl ReaderCore {
     /// Ready frames after the position, `b""` if there are none yet.
-    #[pyo3(signature = (max_bytes=MAX_PIECE_BYTES))]
+    #[pyo3(signature = (max_bytes=262_144))]
     fn read<'py>(&self, py: Python<'py>, max_bytes: usize) -> PyResult<Bound<'py, PyBytes>> {
         let store = self.store.get();
         let most = max_bytes.min(MAX_PIECE_BYTES);
