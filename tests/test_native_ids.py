@@ -332,6 +332,9 @@ def test_a_key_file_that_others_can_reach_is_refused(tmp_path: Path, mode: int) 
     [
         ("", "not a key file"),
         ("counterfoil-keys 2\n", "version 2"),
+        ("counterfoil-keys +1\n", "not a key file"),
+        ("counterfoil-keys 01\n", "not a key file"),
+        ("Counterfoil-Keys 1\n", "not a key file"),
         ("counterfoil-keys 1\n", "exactly one `sign`"),
         (RING.to_text() + RING.to_text().splitlines()[2] + "\n", "exactly one `sign`"),
         (RING.to_text().replace("BwcH", "BwcI", 1), "does not belong"),

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import xxhash
 from counterfoil import KeyCheck, KeyRing, Scope, StreamToken
+from counterfoil.model.tokens import Executed, Next, VerdictToken
 from counterfoil.native import EventId
 from counterfoil.protocol import continuity, inband_error
 
@@ -133,7 +134,7 @@ def test_every_member_and_token_is_on_the_page() -> None:
     section = DOCUMENT.split("## 5.")[1].split("## 6.")[0]
     for name in continuity.ContinuityClaim.__struct_fields__:
         assert f"`{name}`" in section
-    for closed in (continuity.VerdictToken, continuity.Next, continuity.Executed, continuity.CallToken):
+    for closed in (VerdictToken, Next, Executed, continuity.CallToken):
         for token in closed:
             assert f"`{token}`" in section
     for want in (*continuity.Want, *continuity.CommentKind):

@@ -34,7 +34,7 @@ PINNED = {
 }
 
 
-def rows(name: str) -> Any:
+def rows(name: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("sample", json.loads((V1 / name).read_text()), ids=lambda row: row["name"])
 
 

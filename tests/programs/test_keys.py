@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from counterfoil import KeyRing, cli
-from counterfoil.programs import keys
 
 
 def secrets_in(path: Path) -> list[str]:
@@ -152,7 +151,7 @@ def test_a_write_that_fails_leaves_the_old_file(command: Command, monkeypatch: p
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(keys.os, "fsync", full)  # a full disk cannot be caused here
+    monkeypatch.setattr(os, "fsync", full)  # a full disk cannot be caused here
     assert "No space left" in command("rotate", code=2)
     assert command.path.read_bytes() == before
     assert os.listdir(command.path.parent) == [command.path.name]

@@ -69,11 +69,15 @@ pub fn parse_key_file(content: &str) -> Result<KeyRing, KeyFileError> {
 }
 
 fn check_first(line: &str) -> Result<(), KeyFileError> {
-    let version = line.strip_prefix(MAGIC).and_then(|rest| rest.strip_prefix(' '));
-    match version.and_then(|text| text.parse().ok()) {
-        Some(KEY_FILE_VERSION) => Ok(()),
-        Some(other) => Err(KeyFileError::Version(other)),
-        None => Err(KeyFileError::NotAKeyFile),
+    let digits = line.strip_prefix(MAGIC).and_then(|rest| rest.strip_prefix(' ')).unwrap_or_default();
+    // `parse` alone would take a sign and leading zeros.
+    if digits.starts_with('0') || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(KeyFileError::NotAKeyFile);
+    }
+    match digits.parse() {
+        Ok(KEY_FILE_VERSION) => Ok(()),
+        Ok(other) => Err(KeyFileError::Version(other)),
+        Err(_) => Err(KeyFileError::NotAKeyFile),
     }
 }
 
