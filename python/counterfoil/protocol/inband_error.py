@@ -47,11 +47,12 @@ class InbandEvidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 class InbandError(msgspec.Struct, frozen=True, kw_only=True):
     """One in-band error.
 
-    `request_id` is the caller's JSON-RPC id with its type; None where no call is known, as in the body of a
-    400.  `executed` says whether sending the call again can double its effect.
+    `request_id` is the caller's JSON-RPC id with its type (JSON-RPC has fractions, MCP has not); None where
+    no call is known, as in the body of a 400.  `executed` says whether sending the call again can double its
+    effect.
     """
 
-    request_id: int | str | None
+    request_id: int | float | str | None
     why: Why
     executed: Executed
     verdict: VerdictToken | None = None
@@ -120,8 +121,8 @@ def read_inband_error(message: bytes | str | dict[str, Any]) -> InbandError | No
 
 
 def _read_detail(request_id: object, detail: object) -> InbandError:
-    if isinstance(request_id, bool) or not isinstance(request_id, int | str | None):
-        raise MalformedInbandError("the id of an in-band error is an integer, a string or null")
+    if isinstance(request_id, bool) or not isinstance(request_id, int | float | str | None):
+        raise MalformedInbandError("the id of an in-band error is a number, a string or null")
     try:
         read = msgspec.convert(detail, _Detail)
     except msgspec.ValidationError as problem:
