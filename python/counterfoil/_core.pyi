@@ -28,6 +28,9 @@ __all__ = [
     "ReaderClosed",
     "ReaderCore",
     "ReaderTooSlow",
+    "RelayBatch",
+    "RelayCore",
+    "RelaySeen",
     "ReplayCore",
     "ResumeAnswer",
     "Scope",
@@ -651,6 +654,15 @@ class ReplayCore:
         attach_lost: bool,
         owner: int,
     ) -> ResumeAnswer: ...
+    def _open_relay(
+        self,
+        scope: Scope,
+        stream: StreamToken,
+        *,
+        limits: _ParserLimits,
+        last_event_id: str = "",
+        takes_anything: bool = False,
+    ) -> RelayCore: ...
     def _statistics(self) -> dict[str, Any]: ...
 
 @final
@@ -718,3 +730,69 @@ class ResumeAnswer:
         """Why the stream is over, if it is."""
     @property
     def reader(self) -> ReaderCore | None: ...
+
+@final
+class RelayCore:
+    """The relay of one upstream connection into one stream; fed by one task at a time."""
+
+    def feed(self, chunk: Buffer, *, reader: ReaderCore | None = None) -> RelayBatch:
+        """Take a chunk; with `reader`, also read for it, in the same step."""
+    def end(self) -> bool:
+        """The upstream's connection is over; True if it ended inside an event, which is discarded."""
+    @property
+    def last_event_id(self) -> str:
+        """The upstream's last event ID as of the last thing that was taken."""
+    @property
+    def stream(self) -> StreamToken:
+        """The stream that is appended to."""
+
+@final
+class RelayBatch:
+    """What one chunk held."""
+
+    @property
+    def seen(self) -> list[RelaySeen]:
+        """Everything that was seen, in order."""
+    @property
+    def notable(self) -> list[RelaySeen]:
+        """Only requests and answers, and what was not appended: what a gateway has to act on."""
+    @property
+    def appended(self) -> int:
+        """Events that were appended."""
+    @property
+    def frames(self) -> bytes:
+        """The frames that were read for the reader."""
+    @property
+    def has_ended(self) -> bool:
+        """The stream has all its answers now."""
+    @property
+    def retry_ms(self) -> int | None:
+        """The upstream's last `retry`, if this chunk had one."""
+    @property
+    def refused(self) -> CounterfoilError | None:
+        """Why an event was refused (`AnswerTooLarge`, `StreamEnded`), if one was."""
+    @property
+    def failed(self) -> CounterfoilError | None:
+        """Why the upstream's bytes are read no further (`SseLimitError`, `ParserClosed`), if so."""
+
+@final
+class RelaySeen:
+    """One thing that was seen in a chunk."""
+
+    @property
+    def what(
+        self,
+    ) -> Literal["appended", "trimmed", "refused", "echo", "comment", "dropped", "invalid", "block"]: ...
+    @property
+    def kind(self) -> Literal["request", "notification", "result", "error", "batch", "invalid"]: ...
+    @property
+    def id(self) -> int | str | None:
+        """The message's id with its type; None where it has none."""
+    @property
+    def method(self) -> str | None: ...
+    @property
+    def text(self) -> str | None:
+        """A comment's text, the id of an echo or a block, or the name of a dropped event."""
+    @property
+    def sequence(self) -> int:
+        """Its sequence in our stream; 0 where it has none."""

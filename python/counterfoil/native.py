@@ -7,6 +7,9 @@ from counterfoil._core import KeyCheck as KeyCheck
 from counterfoil._core import KeyInfo as KeyInfo
 from counterfoil._core import KeyRing as KeyRing
 from counterfoil._core import ReaderCore as ReaderCore
+from counterfoil._core import RelayBatch as RelayBatch
+from counterfoil._core import RelayCore as RelayCore
+from counterfoil._core import RelaySeen as RelaySeen
 from counterfoil._core import ReplayCore as ReplayCore
 from counterfoil._core import ResumeAnswer as ResumeAnswer
 from counterfoil._core import Scope as Scope

@@ -7,7 +7,9 @@ from collections.abc import Callable
 import anyio
 import pytest
 from counterfoil import (
+    AnswerTooLarge,
     Gap,
+    Limits,
     New,
     ReaderBusy,
     ReaderTooSlow,
@@ -305,3 +307,62 @@ async def test_standalone_without_cursor_is_new_only_when_held_and_never_written
     wanted = await log.resume(SCOPE, None, want_new=True)
     assert isinstance(wanted.verdict, New)
     assert data_of(wanted) == []
+
+
+async def test_the_relay_appends_a_chunk_under_our_ids_and_says_what_it_saw(make_log: MakeLog) -> None:
+    log = make_log()
+    stream = await log.open_call(SCOPE, [7])
+    reader = await log.attach(SCOPE, stream)
+    relay = await log.open_relay(SCOPE, stream)
+    upstream = b"".join(
+        [
+            b"id: u1\ndata:\n\n",
+            b": hello\n\n",
+            b"retry: 250\nid: u2\ndata: " + note(1) + b"\n\n",
+            b"event: prime\nid: u3\ndata: x\n\n",
+            b"id: u4\ndata: {}\n\n",
+            b"id: u5\ndata: " + ask("e1") + b"\n\n",
+            b"id: u6\ndata: " + answer(7) + b"\n\n",
+        ]
+    )
+    batches = [await relay.feed(upstream[at : at + 9]) for at in range(0, len(upstream), 9)]
+    seen = [
+        (seen.what, seen.kind, seen.id, seen.method, seen.text) for batch in batches for seen in batch.seen
+    ]
+    assert seen == [
+        ("echo", "invalid", None, None, "u1"),
+        ("comment", "invalid", None, None, "hello"),
+        ("appended", "notification", None, "notifications/note", None),
+        ("dropped", "invalid", None, None, "prime"),
+        ("dropped", "invalid", None, None, None),
+        ("appended", "request", "e1", "elicitation/create", None),
+        ("appended", "result", 7, None, None),
+    ]
+    assert relay.last_event_id == "u6"
+    assert [batch.retry_ms for batch in batches if batch.retry_ms is not None] == [250]
+    assert batches[-1].has_ended
+    assert data_of(reader) == [note(1), ask("e1"), answer(7)]
+    assert not relay.end()
+
+
+async def test_the_relay_stops_before_what_is_no_json_rpc(make_log: MakeLog) -> None:
+    log = make_log()
+    stream = await log.open_call(SCOPE, [7])
+    relay = await log.open_relay(SCOPE, stream, last_event_id="u0")
+    chunk = b"id: u1\ndata: " + note(1) + b"\n\nid: u2\ndata: <html>\n\nid: u3\ndata: " + answer(7) + b"\n\n"
+    batch = await relay.feed(chunk)
+    assert [seen.what for seen in batch.seen] == ["appended", "invalid"]
+    assert relay.last_event_id == "u1"
+    assert data_of(await log.attach(SCOPE, stream)) == [note(1)]
+
+
+async def test_the_relay_reports_an_answer_that_has_no_room(make_log: MakeLog) -> None:
+    log = make_log(event_bytes=1000)
+    stream = await log.open_call(SCOPE, [7])
+    relay = await log.open_relay(SCOPE, stream, limits=Limits())
+    batch = await relay.feed(b"data: " + answer(7, size=2000) + b"\n\n")
+    assert [(seen.what, seen.id) for seen in batch.seen] == [("refused", 7)]
+    assert isinstance(batch.refused, AnswerTooLarge)
+    error = b'{"jsonrpc":"2.0","id":7,"error":{"code":-31000,"message":"too large"}}'
+    await log.append(SCOPE, stream, [error])
+    assert data_of(await log.attach(SCOPE, stream)) == [error]

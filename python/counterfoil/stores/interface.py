@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from counterfoil.limits import Limits
 from counterfoil.model.verdicts import ResumeVerdict
-from counterfoil.native import KeyRing, ResumeAnswer, Scope, StreamToken
+from counterfoil.native import KeyRing, RelayBatch, ResumeAnswer, Scope, StreamToken
 from counterfoil.stores.replay.statistics import ReplayStatistics
 
 
@@ -63,6 +64,24 @@ class LogReader(Protocol):
         """Detach."""
 
 
+class LogRelay(Protocol):
+    """The relay of one upstream connection into one stream."""
+
+    @property
+    def stream(self) -> StreamToken:
+        """The stream that is appended to."""
+
+    @property
+    def last_event_id(self) -> str:
+        """The upstream's last event ID as of the last thing that was taken; it moves with the append."""
+
+    async def feed(self, chunk: bytes) -> RelayBatch:
+        """Append what `chunk` completes; what was seen, refused and read no further stands in the batch."""
+
+    def end(self) -> bool:
+        """Note that the upstream's connection is over; True if it ended inside an event."""
+
+
 class ReplayLog(Protocol):
     """The log of all streams.  Scope is mandatory; errors are those of `counterfoil.errors`.
 
@@ -83,6 +102,16 @@ class ReplayLog(Protocol):
 
     async def append(self, scope: Scope, stream: StreamToken, events: Iterable[bytes | str]) -> list[str]:
         """Append a batch in order and wake readers once; returns the event IDs."""
+
+    async def open_relay(
+        self,
+        scope: Scope,
+        stream: StreamToken,
+        *,
+        limits: Limits | None = None,
+        last_event_id: str = "",
+    ) -> LogRelay:
+        """Return a relay that appends an upstream connection's events to `stream`."""
 
     async def settle(self, scope: Scope, stream: StreamToken, data: bytes | str) -> str | None:
         """Append the error that settles a call, unless it has a terminal event already."""

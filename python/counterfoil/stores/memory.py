@@ -8,10 +8,39 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from counterfoil.native import KeyRing, Scope, StreamToken
+from counterfoil.limits import Limits
+from counterfoil.native import KeyRing, RelayBatch, Scope, StreamToken
 from counterfoil.stores.replay.reader import Reader
+from counterfoil.stores.replay.relay import Relay
 from counterfoil.stores.replay.statistics import ReplayStatistics
 from counterfoil.stores.replay.store import ReplayStore
+
+
+class MemoryRelay:
+    """A `LogRelay` over a `Relay`."""
+
+    __slots__ = ("relay",)
+
+    def __init__(self, relay: Relay) -> None:
+        self.relay = relay
+
+    @property
+    def stream(self) -> StreamToken:
+        """See `LogRelay.stream`."""
+        return self.relay.stream
+
+    @property
+    def last_event_id(self) -> str:
+        """See `LogRelay.last_event_id`."""
+        return self.relay.last_event_id
+
+    async def feed(self, chunk: bytes) -> RelayBatch:
+        """See `LogRelay.feed`."""
+        return self.relay.feed(chunk)
+
+    def end(self) -> bool:
+        """See `LogRelay.end`."""
+        return self.relay.end()
 
 
 class MemoryReplayLog:
@@ -39,6 +68,17 @@ class MemoryReplayLog:
     async def append(self, scope: Scope, stream: StreamToken, events: Iterable[bytes | str]) -> list[str]:
         """See `ReplayLog.append`."""
         return self.store.append_many(scope, stream, events)
+
+    async def open_relay(
+        self,
+        scope: Scope,
+        stream: StreamToken,
+        *,
+        limits: Limits | None = None,
+        last_event_id: str = "",
+    ) -> MemoryRelay:
+        """See `ReplayLog.open_relay`."""
+        return MemoryRelay(self.store.open_relay(scope, stream, limits=limits, last_event_id=last_event_id))
 
     async def settle(self, scope: Scope, stream: StreamToken, data: bytes | str) -> str | None:
         """See `ReplayLog.settle`."""

@@ -5,6 +5,7 @@
 
 pub mod envelope;
 pub mod ids;
+pub mod relay;
 pub mod resume;
 pub mod ring;
 pub mod sse;

@@ -35,6 +35,11 @@ class Reader:
         self._core = core
 
     @property
+    def core(self) -> ReaderCore | None:
+        """The reader in Rust, for the relay step."""
+        return self._core
+
+    @property
     def is_attached(self) -> bool:
         """Whether there is anything to read; the verdict says why not."""
         return self._core is not None

@@ -17,6 +17,7 @@ from counterfoil.model.verdicts import New
 from counterfoil.native import KeyRing, ReplayCore, Scope, StreamToken
 from counterfoil.stores.replay.judging import verdict_of
 from counterfoil.stores.replay.reader import Reader
+from counterfoil.stores.replay.relay import Relay
 from counterfoil.stores.replay.statistics import ReplayStatistics
 
 _ATTACHED = New(evidence=StoreEvidence(row=2), why=Why.FIRST, next=Next.CONTINUE)
@@ -89,6 +90,29 @@ class ReplayStore(ReplayCore):
             scope, last_event_id, aware=aware, want_new=want_new, attach_lost=attach_lost, owner=owner
         )
         return Reader(verdict_of(answer), answer, answer.reader)
+
+    def open_relay(
+        self,
+        scope: Scope,
+        stream: StreamToken,
+        *,
+        limits: Limits | None = None,
+        last_event_id: str = "",
+        takes_anything: bool = False,
+    ) -> Relay:
+        """Return a relay that appends an upstream connection's events to `stream`.
+
+        `limits` bound the upstream's lines and events.  `last_event_id` is what that connection was opened
+        with.  `takes_anything` appends data that is no JSON-RPC too.
+        """
+        core = self._open_relay(
+            scope,
+            stream,
+            limits=limits if limits is not None else Limits(),
+            last_event_id=last_event_id,
+            takes_anything=takes_anything,
+        )
+        return Relay(core)
 
     def statistics(self) -> ReplayStatistics:
         """Return the counters."""

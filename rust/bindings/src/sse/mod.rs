@@ -7,6 +7,8 @@ mod encoder;
 mod items;
 mod parser;
 
+pub(crate) use parser::to_python as parse_error;
+
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<batch::SseBatch>()?;
     module.add_class::<items::SseBlock>()?;

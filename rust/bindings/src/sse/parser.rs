@@ -200,7 +200,7 @@ fn read_limits(limits: &Bound<'_, PyAny>) -> PyResult<ParserLimits> {
     })
 }
 
-fn to_python(py: Python<'_>, error: ParseError) -> PyErr {
+pub(crate) fn to_python(py: Python<'_>, error: ParseError) -> PyErr {
     match error.bound() {
         Some((bound, limit, position)) => {
             let text = format!("{error}: raise Limits.{bound}, or close the connection");

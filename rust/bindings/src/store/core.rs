@@ -14,6 +14,7 @@ use pyo3::types::{PyBytes, PyDict, PyString};
 
 use super::answer::ResumeAnswer;
 use super::reader::ReaderCore;
+use super::relay::{self, RelayCore};
 use super::values::{self, Data};
 use super::{errors, fork};
 use crate::ids::{KeyRing, Scope, StreamToken};
@@ -100,7 +101,7 @@ impl ReplayCore {
         Ok(result)
     }
 
-    fn attempt<R>(
+    pub(super) fn attempt<R>(
         &self,
         py: Python<'_>,
         work: impl FnOnce(&mut Store<Waker>, u64, &mut Woken) -> Result<R, StoreError>,
@@ -326,6 +327,19 @@ impl ReplayCore {
             this.attempt(py, |store, now_ms, woken| store.resume(&ask, &mut || drawn, now_ms, woken))?;
         let reader = decided.reader.map(|ticket| Py::new(py, ReaderCore::new(slf.clone().unbind(), ticket)));
         Ok(ResumeAnswer::new(decided, reader.transpose()?))
+    }
+
+    /// A relay that appends an upstream connection's events to a stream.
+    #[pyo3(signature = (scope, stream, *, limits, last_event_id="", takes_anything=false))]
+    fn _open_relay(
+        slf: &Bound<'_, Self>,
+        scope: &Bound<'_, Scope>,
+        stream: &StreamToken,
+        limits: &Bound<'_, PyAny>,
+        last_event_id: &str,
+        takes_anything: bool,
+    ) -> PyResult<RelayCore> {
+        relay::open(slf, scope, stream, limits, last_event_id.as_bytes(), takes_anything)
     }
 
     /// Sign new streams and new appends with another ring; verify with it.

@@ -7,6 +7,7 @@ mod core;
 mod errors;
 mod fork;
 mod reader;
+mod relay;
 mod values;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -14,5 +15,8 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     fork::watch(module)?;
     module.add_class::<answer::ResumeAnswer>()?;
     module.add_class::<reader::ReaderCore>()?;
+    module.add_class::<relay::RelayBatch>()?;
+    module.add_class::<relay::RelayCore>()?;
+    module.add_class::<relay::RelaySeen>()?;
     module.add_class::<core::ReplayCore>()
 }

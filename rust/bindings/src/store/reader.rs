@@ -22,6 +22,10 @@ impl ReaderCore {
     pub(super) fn new(store: Py<ReplayCore>, ticket: Ticket) -> Self {
         Self { store, ticket }
     }
+
+    pub(super) fn ticket(&self) -> Ticket {
+        self.ticket
+    }
 }
 
 #[pymethods]

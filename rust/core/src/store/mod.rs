@@ -349,7 +349,7 @@ impl<W> Store<W> {
     }
 
     /// The stream of a token in this scope.
-    fn find(&self, scope: &Scope, token: &StreamToken) -> Result<u32, StoreError> {
+    pub(crate) fn find(&self, scope: &Scope, token: &StreamToken) -> Result<u32, StoreError> {
         let index = *self.by_name.get(&name_of(token.as_bytes())).ok_or(StoreError::UnknownStream)?;
         let stream = self.streams.get(index).ok_or(StoreError::UnknownStream)?;
         let session = self.sessions.get(stream.session).ok_or(StoreError::UnknownStream)?;
