@@ -2,8 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use counterfoil_core::ids::{
-    parse_key_file, write_id, write_key_file, Check, DigestChain, Epoch, EventId, IdError, Key, KeyRing,
-    Malformed, RequestId, Scope, Sequence, StreamKind, StreamToken, MAX_ID_BYTES, MAX_REQUEST_INTEGER,
+    parse_key_file, write_id, write_key_file, Check, DigestChain, Epoch, EventId, IdError, Key, KeyFileError,
+    KeyRing, Malformed, RequestId, Scope, Sequence, StreamKind, StreamToken, MAX_ID_BYTES,
+    MAX_REQUEST_INTEGER, MAX_SCOPE_PART_BYTES,
 };
 use proptest::prelude::*;
 
@@ -270,6 +271,30 @@ fn a_key_file_survives_the_round_trip_and_any_changed_byte_is_refused() {
         changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
         let changed = String::from_utf8(changed).unwrap();
         assert!(parse_key_file(&changed).is_err(), "byte {at} of {text}");
+    }
+}
+
+#[test]
+fn a_key_file_with_a_word_too_many_is_refused() {
+    let text = write_key_file(&ring());
+    for extra in [" retired=2", " x", " "] {
+        let changed = text.replace("made=1", &format!("made=1{extra}"));
+        assert_eq!(parse_key_file(&changed), Err(KeyFileError::Line(3)), "{extra:?}");
+    }
+}
+
+#[test]
+fn parts_of_a_scope_are_bounded() {
+    let longest = "x".repeat(MAX_SCOPE_PART_BYTES);
+    assert!(Scope::new(Some(&longest), Some(&longest), Some(&longest)).is_ok());
+    let longer = "x".repeat(MAX_SCOPE_PART_BYTES + 1);
+    for (part, tenant, principal, session) in [
+        ("tenant", Some(&*longer), None, None),
+        ("principal", None, Some(&*longer), None),
+        ("session", None, None, Some(&*longer)),
+    ] {
+        let error = Scope::new(tenant, principal, session).unwrap_err();
+        assert_eq!((error.part, error.bytes), (part, MAX_SCOPE_PART_BYTES + 1));
     }
 }
 
