@@ -296,7 +296,8 @@ impl Parser {
         let to = from + line.len() as u64;
         let counts = self.block.open || line.first() != Some(&b':');
         let line_end = from.saturating_add(line_bytes as u64);
-        let event_end = block_start.saturating_add(event_bytes as u64);
+        // A line end that is one byte too many is only told by the line after it.
+        let event_end = block_start.saturating_add(event_bytes as u64).max(from);
         let mut found: Option<(u64, ParseError)> = None;
         let mut consider = |is_passed: bool, position: u64, error: ParseError| {
             if is_passed && found.is_none_or(|(earliest, _)| position < earliest) {
