@@ -5,6 +5,7 @@
 
 mod encoder;
 mod limits;
+mod line_ends;
 mod parser;
 mod sink;
 

@@ -5,9 +5,10 @@
 
 use std::mem;
 
-use memchr::{memchr, memchr2};
+use memchr::memchr;
 
 use super::limits::{ParseError, ParserLimits};
+use super::line_ends::{first_line_end, line_ends, BLOCK_BYTES};
 use super::sink::{BlockRef, EventRef, Sink};
 
 const BOM: [u8; 3] = [0xEF, 0xBB, 0xBF];
@@ -202,7 +203,7 @@ impl Parser {
         let mut spans = Spans::default();
         if !cut.is_empty() {
             let from = self.position + start as u64 - cut.len() as u64;
-            let Some(length) = memchr2(b'\r', b'\n', &chunk[start..]) else {
+            let Some(length) = first_line_end(&chunk[start..]) else {
                 cut.extend_from_slice(&chunk[start..]);
                 self.check(&cut, from)?;
                 self.line = cut;
@@ -213,21 +214,7 @@ impl Parser {
             self.take_line(&cut, from, &mut spans, sink);
             start = self.skip_line_end(chunk, start + length);
         }
-        while let Some(&first) = chunk.get(start) {
-            // A blank line needs no search, and every second line of a stream of small events is one.
-            if first == b'\n' || first == b'\r' {
-                self.dispatch(&mut spans, sink);
-                start = self.skip_line_end(chunk, start);
-                continue;
-            }
-            let rest = &chunk[start..];
-            let Some(length) = memchr2(b'\r', b'\n', rest) else { break };
-            let line = &rest[..length];
-            let from = self.position + start as u64;
-            self.check(line, from)?;
-            self.take_line(line, from, &mut spans, sink);
-            start = self.skip_line_end(chunk, start + length);
-        }
+        start = self.take_lines(chunk, start, &mut spans, sink)?;
         self.keep(spans);
         if start < chunk.len() {
             self.check(&chunk[start..], self.position + start as u64)?;
@@ -239,6 +226,68 @@ impl Parser {
             self.line = cut;
         }
         Ok(())
+    }
+
+    /// Reads every line that ends in `chunk`, from `start` on; gives back where the rest starts.
+    #[inline]
+    fn take_lines<'c, S: Sink>(
+        &mut self,
+        chunk: &'c [u8],
+        mut start: usize,
+        spans: &mut Spans<'c>,
+        sink: &mut S,
+    ) -> Result<usize, ParseError> {
+        let mut at = start;
+        let mut quiet_blocks = 0;
+        while let Some(block) = chunk.get(at..).and_then(|rest| rest.first_chunk::<BLOCK_BYTES>()) {
+            let mut mask = line_ends(block);
+            if mask == 0 {
+                at += BLOCK_BYTES;
+                quiet_blocks += 1;
+                if quiet_blocks > 1 {
+                    // A long line: what is made for searching far is faster than block after block.
+                    quiet_blocks = 0;
+                    at += first_line_end(&chunk[at..]).unwrap_or(chunk.len() - at);
+                }
+                continue;
+            }
+            quiet_blocks = 0;
+            while mask != 0 {
+                let end = at + mask.trailing_zeros() as usize;
+                mask &= mask - 1;
+                if end >= start {
+                    start = self.take_up_to(chunk, start, end, spans, sink)?;
+                }
+            }
+            at += BLOCK_BYTES;
+        }
+        at = at.max(start);
+        while let Some(length) = first_line_end(&chunk[at..]) {
+            start = self.take_up_to(chunk, start, at + length, spans, sink)?;
+            at = start;
+        }
+        Ok(start)
+    }
+
+    /// Reads the line `start..end`; gives back where the next one starts (behind both bytes of a CRLF).
+    #[inline(always)]
+    fn take_up_to<'c, S: Sink>(
+        &mut self,
+        chunk: &'c [u8],
+        start: usize,
+        end: usize,
+        spans: &mut Spans<'c>,
+        sink: &mut S,
+    ) -> Result<usize, ParseError> {
+        let line = &chunk[start..end];
+        if line.is_empty() {
+            self.dispatch(spans, sink);
+        } else {
+            let from = self.position + start as u64;
+            self.check(line, from)?;
+            self.take_line(line, from, spans, sink);
+        }
+        Ok(self.skip_line_end(chunk, end))
     }
 
     /// Removes one leading BOM, however it is cut; gives back where the text starts.
