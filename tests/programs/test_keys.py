@@ -144,6 +144,16 @@ def test_a_rotation_goes_through_a_link(command: Command) -> None:
     assert len(KeyRing.from_file(real).keys) == 2
 
 
+def test_a_rotation_by_root_leaves_the_file_to_its_owner(command: Command) -> None:
+    command("new")
+    owner = 65534 if os.geteuid() == 0 else os.geteuid()
+    os.chown(command.path, owner, -1)
+    for action in (("rotate",), ("new", "--force")):
+        command(*action)
+        assert command.path.stat().st_uid == owner
+        assert stat.S_IMODE(command.path.stat().st_mode) == 0o600
+
+
 def test_a_write_that_fails_leaves_the_old_file(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     command("new")
     before = command.path.read_bytes()

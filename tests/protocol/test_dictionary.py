@@ -82,6 +82,8 @@ def test_legal_forms(text: str, expected: dict[str, object]) -> None:
         ("a=1\r\nb=2", 3),
         ("a=1, a=1", 5),
         ("\ta=1", 0),
+        ("a=1\n", 3),
+        ("a=1\t", 3),
     ],
 )
 def test_illegal_forms_say_where(text: str, position: int) -> None:

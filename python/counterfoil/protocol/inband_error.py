@@ -75,14 +75,10 @@ def write_inband_error(error: InbandError) -> bytes:
             name: str(value) if name in ("asked", "first", "last") else value
             for name, value in evidence.items()
         }
-    request_id: Any = error.request_id
-    if isinstance(request_id, int):
-        # Ids beyond 64 bits are legal JSON; msgspec writes none.
-        request_id = msgspec.Raw(str(request_id).encode())
     return msgspec.json.encode(
         {
             "jsonrpc": "2.0",
-            "id": request_id,
+            "id": error.request_id,
             "error": {"code": CODE, "message": _MESSAGES[error.executed], "data": {DATA_KEY: detail}},
         }
     )
