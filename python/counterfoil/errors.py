@@ -43,6 +43,31 @@ class UpstreamBroken(UpstreamError):
     """The exchange broke after the request may have arrived: what became of it is indeterminate."""
 
 
+class RequestRefused(CounterfoilError):
+    """The gateway refuses a request before anything goes upstream; `field` is what it is about."""
+
+    def __init__(self, status: int, field: str, reason: str) -> None:
+        super().__init__(status, field, reason)
+        self.status = status
+        self.field = field
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.reason}"
+
+
+class ConfigError(CounterfoilError, ValueError):
+    """A setting is missing, contradictory or unknown; `key` is its name in the configuration."""
+
+    def __init__(self, key: str, reason: str) -> None:
+        super().__init__(key, reason)
+        self.key = key
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.reason}"
+
+
 # --- resumption
 
 

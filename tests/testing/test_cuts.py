@@ -66,6 +66,7 @@ def test_each_place_is_where_its_name_says() -> None:
     assert before(Cut("in-frame", frames=1, position=5)).endswith(b"\n\nid: 2")
     assert before(Cut("in-character", frames=1)).endswith(b'"n\xc3')
     assert before(Cut("between-cr-lf", frames=2)).endswith(b"id: 3\r")
+    assert before(Cut("after-frame", frames=3)).endswith(b"data: z\r\n\r\n")
     assert before(Cut("after-last")) == response
 
 

@@ -79,6 +79,7 @@ def _make_uvicorn(app: Any, grace_s: float) -> uvicorn.Server:
         log_config=None,
         access_log=False,
         ws="none",
+        proxy_headers=False,  # who a request is from is decided by our own list of proxies
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_S,
         # whole seconds there; None would wait for every open stream

@@ -95,7 +95,10 @@ class CutPoint:
 
 
 class _FrameEnds:
-    """Finds the blank line that ends an SSE block which has an `id` or a `data` field."""
+    """Finds the blank line that ends an SSE block which has an `id` or a `data` field.
+
+    A line that ends by CR LF ends with the LF, so that every reader has the frame where it is said to end.
+    """
 
     def __init__(self) -> None:
         self._line = bytearray()
@@ -103,14 +106,13 @@ class _FrameEnds:
         self._after_cr = False
 
     def step(self, byte: int) -> bool:
-        if byte == _LF and self._after_cr:
-            self._after_cr = False
-            return False
+        ended = (self._after_cr or byte == _LF) and self._end_line()
         self._after_cr = byte == _CR
-        if byte not in (_CR, _LF):
-            if len(self._line) < 5:
-                self._line.append(byte)
-            return False
+        if byte not in (_CR, _LF) and len(self._line) < 5:
+            self._line.append(byte)
+        return ended
+
+    def _end_line(self) -> bool:
         if self._line:
             self._has_field |= bytes(self._line[:3]) == b"id:" or bytes(self._line) == b"data:"
             self._line.clear()

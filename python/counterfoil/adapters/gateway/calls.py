@@ -1,0 +1,136 @@
+"""One call upstream: it goes on when its client has gone, and its answer is kept in the call's stream.
+
+Only a whole JSON answer that comes while the client still waits for the head is handed over as it is.
+"""
+
+from __future__ import annotations
+
+import anyio
+import msgspec
+
+from counterfoil.adapters.gateway.messages import RequestId
+from counterfoil.adapters.gateway.statuses import executed_by_status
+from counterfoil.adapters.gateway.streams import CallStream
+from counterfoil.adapters.gateway.upstream import (
+    Headers,
+    Upstream,
+    UpstreamAnswer,
+    UpstreamRequest,
+    header_of,
+)
+from counterfoil.errors import CounterfoilError, UpstreamBroken, UpstreamError, UpstreamUnreachable
+from counterfoil.model.tokens import Executed, Why
+from counterfoil.protocol.inband_error import InbandError, InbandEvidence, write_inband_error
+
+
+class WholeAnswer(msgspec.Struct, frozen=True):
+    """An answer of the upstream that is no stream, or that did not come: then `failure` says why."""
+
+    status: int
+    headers: Headers = ()
+    body: bytes = b""
+    failure: UpstreamError | None = None
+
+
+class CallLimits(msgspec.Struct, frozen=True):
+    """Largest bodies that are kept of answers that are no streams."""
+
+    answer_bytes: int
+    error_bytes: int
+
+
+class Call:
+    """One POSTed request on its way.  `run` it in a task of its own; it raises nothing.
+
+    `decided` is set once the kind of the answer is known: `stream_headers` for a stream, else `whole`.
+    A holder who will not take a whole answer says so by `keep()`, before or after it is there.
+    """
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        request: UpstreamRequest,
+        request_id: RequestId,
+        stream: CallStream,
+        limits: CallLimits,
+    ) -> None:
+        self.decided = anyio.Event()
+        self.stream_headers: Headers | None = None
+        self.whole: WholeAnswer | None = None
+        self.stream = stream
+        self._upstream = upstream
+        self._request = request
+        self._request_id = request_id
+        self._limits = limits
+        self._is_kept = False
+
+    def keep(self) -> None:
+        """Put the answer into the stream whatever its form: nobody waits for it on this connection's head."""
+        self._is_kept = True
+
+    async def run(self) -> None:
+        try:
+            async with self._upstream.call(self._request) as answer:
+                if _is_stream(answer):
+                    self.stream_headers = answer.headers
+                    self.decided.set()
+                    await self._relay(answer)
+                else:
+                    self.whole = await self._read_whole(answer)
+        except UpstreamError as failure:
+            self.whole = WholeAnswer(502, failure=failure)
+        finally:
+            self.decided.set()
+        if self.whole is not None:
+            await self._settle_whole(self.whole)
+
+    async def _relay(self, answer: UpstreamAnswer) -> None:
+        failure: Why = Why.CLOSED
+        try:
+            while piece := await answer.receive():
+                await self.stream.feed(piece)
+        except UpstreamBroken:
+            pass
+        except CounterfoilError:
+            failure = Why.TOO_LARGE
+        await self.stream.settle(self._error(failure, Executed.UNKNOWN))
+
+    async def _read_whole(self, answer: UpstreamAnswer) -> WholeAnswer:
+        limit = self._limits.answer_bytes if answer.status < 300 else self._limits.error_bytes
+        pieces: list[bytes] = []
+        size = 0
+        while piece := await answer.receive():
+            size += len(piece)
+            if size > limit:
+                failure = UpstreamBroken(f"the upstream's answer exceeds {limit} bytes")
+                return WholeAnswer(502, failure=failure)
+            pieces.append(piece)
+        return WholeAnswer(answer.status, answer.headers, b"".join(pieces))
+
+    async def _settle_whole(self, whole: WholeAnswer) -> None:
+        """Keep the answer, or where the client takes it from our hands, give the stream up."""
+        if not self._is_kept:
+            return
+        if whole.failure is None and whole.status < 300 and whole.body:
+            await self.stream.append(whole.body)
+        await self.stream.settle(self._error_of(whole))
+
+    def _error_of(self, whole: WholeAnswer) -> bytes:
+        if isinstance(whole.failure, UpstreamUnreachable):
+            return self._error(Why.UNSENT, Executed.NO)
+        if whole.failure is not None:
+            return self._error(Why.CLOSED, Executed.UNKNOWN)
+        has_retry_after = header_of(whole.headers, b"retry-after") is not None
+        executed = executed_by_status(whole.status, has_retry_after=has_retry_after)
+        return self._error(Why.STATUS, executed, InbandEvidence(status=whole.status))
+
+    def _error(self, why: Why, executed: Executed, evidence: InbandEvidence | None = None) -> bytes:
+        error = InbandError(
+            request_id=self._request_id, why=why, executed=executed, evidence=evidence or InbandEvidence()
+        )
+        return write_inband_error(error)
+
+
+def _is_stream(answer: UpstreamAnswer) -> bool:
+    kind = header_of(answer.headers, b"content-type") or b""
+    return answer.status == 200 and kind.partition(b";")[0].strip().lower() == b"text/event-stream"

@@ -1,0 +1,53 @@
+"""Which header fields pass the gateway, in either direction.
+
+Nothing is forwarded raw: hop-by-hop fields and those that `Connection` names stay here (RFC 9110, 7.6.1),
+as do the fields that belong to one leg only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from counterfoil.adapters.gateway.upstream import Headers
+
+_HOP_BY_HOP = frozenset(
+    b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer"
+    b" transfer-encoding upgrade".split()
+)
+#: Made anew for the upstream leg, or spoken between client and gateway only.
+_REQUEST_OURS = frozenset(
+    b"host content-length accept-encoding expect last-event-id stream-continuity forwarded".split()
+)
+#: Added by the server that runs us.
+_ANSWER_OURS = frozenset(b"date server stream-continuity alt-svc".split())
+#: What describes a body that we replace by a stream of our own.
+_BODY_FIELDS = frozenset(b"content-length content-type content-encoding etag last-modified".split())
+
+
+def pass_request_headers(headers: Iterable[tuple[bytes, bytes]], *, strip: frozenset[bytes]) -> Headers:
+    """Return what the upstream is told; `strip` names internal fields that this peer may not set."""
+    return _without(headers, _REQUEST_OURS | strip)
+
+
+def pass_answer_headers(headers: Iterable[tuple[bytes, bytes]], *, new_body: bool = False) -> Headers:
+    """Return what the client is told of an upstream's answer; with `new_body` nothing about its body."""
+    return _without(headers, _ANSWER_OURS | _BODY_FIELDS if new_body else _ANSWER_OURS)
+
+
+def _without(headers: Iterable[tuple[bytes, bytes]], names: frozenset[bytes]) -> Headers:
+    fields = tuple(headers)
+    nominated = {
+        token.strip().lower()
+        for name, value in fields
+        if name == b"connection"
+        for token in value.split(b",")
+    }
+    dropped = _HOP_BY_HOP | names | nominated
+    return tuple((name, value) for name, value in fields if name not in dropped)
+
+
+def cors_of(headers: Headers) -> Headers:
+    """Return the fields of an upstream's answer that let a browser read answers of ours."""
+    return tuple(
+        (name, value) for name, value in headers if name.startswith(b"access-control-") or name == b"vary"
+    )

@@ -1,0 +1,77 @@
+"""Reads the kind, the typed id and the method of a JSON-RPC message; never its params.
+
+What cannot be read in one way is `OTHER`: it is passed on untouched, and nothing is promised about it.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Any
+
+import msgspec
+
+RequestId = int | str
+
+
+class MessageKind(Enum):
+    """What a POSTed body is."""
+
+    REQUEST = auto()
+    NOTIFICATION = auto()
+    ANSWER = auto()
+    BATCH = auto()
+    OTHER = auto()
+
+
+class MessageHead(msgspec.Struct, frozen=True):
+    """What the gateway knows of a message: its kind, and where it has them its id and method."""
+
+    kind: MessageKind
+    request_id: RequestId | None = None
+    method: str | None = None
+
+
+class _Shape(msgspec.Struct):
+    id: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    method: str | msgspec.UnsetType = msgspec.UNSET
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    error: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+_DECODER = msgspec.json.Decoder(_Shape)
+_OTHER = MessageHead(MessageKind.OTHER)
+
+
+def read_message(body: bytes) -> MessageHead:
+    """Classify a body.  Ids are typed (1 is not "1"); booleans, fractions and null are none."""
+    if body.lstrip()[:1] == b"[":
+        return MessageHead(MessageKind.BATCH)
+    try:
+        shape = _DECODER.decode(body)
+    except msgspec.MsgspecError:
+        return _OTHER
+    has_id = not isinstance(shape.id, msgspec.UnsetType)
+    request_id = _read_id(bytes(shape.id)) if isinstance(shape.id, msgspec.Raw) else None
+    if isinstance(shape.method, str):
+        if not has_id:
+            return MessageHead(MessageKind.NOTIFICATION, None, shape.method)
+        return (
+            MessageHead(MessageKind.REQUEST, request_id, shape.method) if request_id is not None else _OTHER
+        )
+    is_answer = isinstance(shape.result, msgspec.Raw) != isinstance(shape.error, msgspec.Raw)
+    return MessageHead(MessageKind.ANSWER, request_id) if is_answer and has_id else _OTHER
+
+
+def _read_id(raw: bytes) -> RequestId | None:
+    value: Any = msgspec.json.decode(raw)
+    return value if isinstance(value, str) or type(value) is int else None
+
+
+def write_error(
+    request_id: RequestId | None, code: int, message: str, data: dict[str, Any] | None = None
+) -> bytes:
+    """Return a JSON-RPC error message."""
+    error: dict[str, Any] = {"code": code, "message": message}
+    if data is not None:
+        error["data"] = data
+    return msgspec.json.encode({"jsonrpc": "2.0", "id": request_id, "error": error})

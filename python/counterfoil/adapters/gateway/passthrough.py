@@ -1,0 +1,52 @@
+"""Carries an exchange to the upstream and back unchanged, as it arrives.
+
+For what has no resumption: revision 2026-07-28, notifications, answers, batches, other methods.
+"""
+
+from __future__ import annotations
+
+from counterfoil.adapters.gateway.asgi import Receive, Send
+from counterfoil.adapters.gateway.headers import pass_answer_headers
+from counterfoil.adapters.gateway.upstream import Headers, Upstream, UpstreamAnswer, UpstreamRequest
+from counterfoil.adapters.gateway.watching import run_while_present
+from counterfoil.errors import UpstreamBroken
+
+
+class AnswerBroken(Exception):
+    """The upstream's answer broke off after its head had been passed on: the client's must break off too."""
+
+
+async def pass_through(
+    upstream: Upstream, request: UpstreamRequest, receive: Receive, send: Send, extra: Headers = ()
+) -> int | None:
+    """Return the status passed on, or None if the client went away first.
+
+    A client that goes away closes the upstream exchange at once (under 2026-07-28 that is its cancellation).
+    Raises `UpstreamError` before anything was sent, `AnswerBroken` after.
+    """
+    status = 0
+
+    async def carry() -> None:
+        nonlocal status
+        async with upstream.call(request) as answer:
+            await _start(answer, send, extra)
+            await _copy(answer, send)
+            status = answer.status
+
+    return status if await run_while_present(receive, carry) else None
+
+
+async def _start(answer: UpstreamAnswer, send: Send, extra: Headers) -> None:
+    headers = [*pass_answer_headers(answer.headers), *extra]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+
+
+async def _copy(answer: UpstreamAnswer, send: Send) -> None:
+    while True:
+        try:
+            piece = await answer.receive()
+        except UpstreamBroken as error:
+            raise AnswerBroken from error
+        await send({"type": "http.response.body", "body": piece, "more_body": bool(piece)})
+        if not piece:
+            return
