@@ -68,6 +68,10 @@ class ConfigError(CounterfoilError, ValueError):
         return f"{self.key}: {self.reason}"
 
 
+class GatewayNotRunning(CounterfoilError, RuntimeError):
+    """The gateway was asked before it was started."""
+
+
 # --- resumption
 
 

@@ -1,0 +1,107 @@
+"""The gateway as an ASGI app: reads a request, checks it, and hands it to the part that answers it.
+
+Mount it, or serve it by itself; it must run (its lifespan, or `running()`) before it answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+from anyio.abc import TaskGroup
+from counterfoil.adapters.gateway.answers import ClientGone, read_body, send_refusal
+from counterfoil.adapters.gateway.asgi import Message, Receive, Scope, Send
+from counterfoil.adapters.gateway.guards import Guards
+from counterfoil.adapters.gateway.headers import pass_request_headers
+from counterfoil.adapters.gateway.inbound import Inbound, read_inbound
+from counterfoil.adapters.gateway.lifespan import run_lifespan
+from counterfoil.adapters.gateway.passthrough import AnswerBroken, pass_through
+from counterfoil.adapters.gateway.routes import Route, UpstreamLike, make_routes
+from counterfoil.adapters.gateway.scopes import Identity, Scopes
+from counterfoil.adapters.gateway.settings import GatewaySettings
+from counterfoil.adapters.gateway.upstream import UpstreamRequest
+from counterfoil.errors import GatewayNotRunning, RequestRefused, UpstreamBroken, UpstreamUnreachable
+
+
+class Gateway:
+    """A reverse proxy for MCP over streamable HTTP that makes what passes resumable.
+
+    `upstream` is a URL, an ASGI app, a function that names a URL for a request, or a list of `Route`s.
+    `scope` says whose a request is (`scope_from_header`, `Scopes`); without it callers are told apart by
+    their MCP session.
+    """
+
+    def __init__(
+        self,
+        *,
+        upstream: UpstreamLike | list[Route],
+        scope: Scopes | None = None,
+        settings: GatewaySettings | None = None,
+    ) -> None:
+        self.settings = settings or GatewaySettings()
+        self._routes = make_routes(upstream)
+        self._scopes = scope or Scopes()
+        self._guards = Guards(self.settings.allow_hosts, self.settings.allow_origins)
+        self._tasks: TaskGroup | None = None
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run the gateway while the block is open; an app that mounts it opens this in its own lifespan."""
+        async with anyio.create_task_group() as tasks, self._routes.running(tasks):
+            self._tasks = tasks
+            try:
+                yield
+            finally:
+                self._tasks = None
+                tasks.cancel_scope.cancel()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await run_lifespan(self.running(), receive, send)
+        elif scope["type"] == "http":
+            await self._answer_or_refuse(scope, receive, send)
+        else:
+            raise RuntimeError(f"the gateway speaks HTTP only, not {scope['type']}")
+
+    async def _answer_or_refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._tasks is None:
+            raise GatewayNotRunning("the gateway does not run: serve it with lifespan, or open `running()`")
+        opened = False
+
+        async def send_noted(message: Message) -> None:
+            nonlocal opened
+            opened = True
+            await send(message)
+
+        try:
+            await self._answer(scope, receive, send_noted)
+        except ClientGone:
+            return
+        except AnswerBroken:
+            return  # an answer that is not completed makes the server close the connection
+        except RequestRefused as refused:
+            refusal = refused
+        except UpstreamUnreachable as error:
+            refusal = RequestRefused(502, "upstream", f"{error}; the request was not applied")
+        except UpstreamBroken as error:
+            refusal = RequestRefused(502, "upstream", f"{error}; what became of the request is not known")
+        if not opened:
+            await send_refusal(send, refusal)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        inbound = read_inbound(scope, max_header_bytes=self.settings.header_bytes)
+        self._guards.check(inbound)
+        identity = self._scopes.identify(inbound)
+        body = await read_body(
+            receive, max_bytes=self.settings.body_bytes, within_s=self.settings.body_deadline_s
+        )
+        await self._route(inbound, identity, body, receive, send)
+
+    async def _route(
+        self, inbound: Inbound, _identity: Identity, body: bytes, receive: Receive, send: Send
+    ) -> None:
+        upstream, target = await self._routes.find(inbound)
+        headers = pass_request_headers(inbound.headers, strip=self._scopes.internal_fields)
+        request = UpstreamRequest(inbound.method, target, headers, body)
+        await pass_through(upstream, request, receive, send)

@@ -1,0 +1,66 @@
+"""What a gateway can be told, as one frozen value with a default for everything.
+
+Names end in their unit.  The program fills it from flags, environment and TOML; `Gateway` takes it whole.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from counterfoil.adapters.gateway.guards import LOOPBACK_HOSTS
+from counterfoil.errors import ConfigError
+
+OnBudget = Literal["refuse", "relay-unresumable"]
+ForeignIds = Literal["reconcile", "stop"]
+OnStandaloneGap = Literal["refresh", "warn", "refuse"]
+
+
+class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of one gateway; raises `ConfigError` for a value that cannot work."""
+
+    prime_after_ms: int = 100
+    """How long the upstream's head is waited for before a call's response opens without it."""
+    retry_ms: int = 1_000
+    """The reconnection time told to clients that know `retry`."""
+    beat_s: float = 15.0
+    """How long a stream is silent before a comment says that it lives."""
+    hold_s: float = 20.0
+    """How long a resume that a limit or the store refuses is held before it is answered."""
+    write_deadline_s: float = 20.0
+    """How long one send to a client may take."""
+    body_bytes: int = 4 << 20
+    body_deadline_s: float = 30.0
+    header_bytes: int = 32 << 10
+    answer_bytes: int = 16 << 20
+    """The largest JSON answer of an upstream that is kept."""
+    error_bytes: int = 64 << 10
+    send_bytes: int = 256 << 10
+    """Ready frames go out together up to this size."""
+    reads_at_once: int = 2_048
+    """Open connections that read a stream, all sessions together."""
+    known_sessions: int = 20_000
+    """Sessions of which facts are remembered; the longest unused is forgotten first."""
+    notice_every_s: float = 10.0
+    """The least time between two notices of one standalone stream's loss."""
+    standalone_linger_s: float = 300.0
+    """How long the upstream's standalone stream is read with no client attached."""
+    cancel_settle_s: float = 5.0
+    """How long after a cancellation a call without an answer ends."""
+    max_revision: str | None = None
+    """Answer as a server of this revision: `2025-11-25` makes newer clients use sessions and resumption."""
+    on_budget: OnBudget = "refuse"
+    foreign_ids: ForeignIds = "reconcile"
+    on_standalone_gap: OnStandaloneGap = "refresh"
+    observe: bool = False
+    """Parse, store and judge, but change no byte."""
+    allow_hosts: tuple[str, ...] = LOOPBACK_HOSTS
+    allow_origins: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, bool | str | tuple | None):
+                continue
+            if value < (0 if name == "prime_after_ms" else 1e-3):
+                raise ConfigError(name, f"{value} is too small")
