@@ -1,0 +1,33 @@
+"""What the gateway claims of a stream, in `Stream-Continuity`: the same text in header and first comment.
+
+Builds values only; the codec is `protocol.continuity`.
+"""
+
+from __future__ import annotations
+
+from counterfoil.adapters.gateway.upstream import Headers
+from counterfoil.model.tokens import Next, VerdictToken, Why
+from counterfoil.protocol.continuity import HEADER, ContinuityClaim, write_claim
+
+_NAME = HEADER.lower().encode("ascii")
+
+#: Fields of every answer that opens a stream: no cache may keep it, no proxy hold it back.
+STREAM_FIELDS: Headers = (
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-store, no-transform"),
+    (b"x-accel-buffering", b"no"),
+)
+
+UNRESUMABLE = ContinuityClaim(verdict=VerdictToken.NEW, why=Why.UNRESUMABLE, next=Next.CONTINUE)
+
+
+def claim_new(epoch: str, *, window: int) -> ContinuityClaim:
+    """Claim a stream that begins on this connection."""
+    return ContinuityClaim(
+        verdict=VerdictToken.NEW, why=Why.FIRST, next=Next.CONTINUE, after=0, window=window, epoch=epoch
+    )
+
+
+def claim_field(claim: ContinuityClaim) -> tuple[bytes, bytes]:
+    """Return the header field of a claim."""
+    return _NAME, write_claim(claim).encode("ascii")
