@@ -10,18 +10,24 @@ from contextlib import asynccontextmanager
 
 import anyio
 from anyio.abc import TaskGroup
+from counterfoil.adapters.gateway.answering import Answering, Exchange
 from counterfoil.adapters.gateway.answers import ClientGone, read_body, send_refusal
 from counterfoil.adapters.gateway.asgi import Message, Receive, Scope, Send
 from counterfoil.adapters.gateway.guards import Guards
 from counterfoil.adapters.gateway.headers import pass_request_headers
-from counterfoil.adapters.gateway.inbound import Inbound, read_inbound
+from counterfoil.adapters.gateway.inbound import read_inbound
 from counterfoil.adapters.gateway.lifespan import run_lifespan
-from counterfoil.adapters.gateway.passthrough import AnswerBroken, pass_through
+from counterfoil.adapters.gateway.passthrough import AnswerBroken
 from counterfoil.adapters.gateway.routes import Route, UpstreamLike, make_routes
-from counterfoil.adapters.gateway.scopes import Identity, Scopes
+from counterfoil.adapters.gateway.scopes import Scopes
 from counterfoil.adapters.gateway.settings import GatewaySettings
 from counterfoil.adapters.gateway.upstream import UpstreamRequest
+from counterfoil.adapters.gateway.verdict_log import OnVerdict, VerdictLog
 from counterfoil.errors import GatewayNotRunning, RequestRefused, UpstreamBroken, UpstreamUnreachable
+from counterfoil.limits import Limits
+from counterfoil.stores.interface import ReplayLog
+from counterfoil.stores.memory import MemoryReplayLog
+from counterfoil.stores.replay_store import ReplayStore
 
 
 class Gateway:
@@ -36,10 +42,15 @@ class Gateway:
         self,
         *,
         upstream: UpstreamLike | list[Route],
+        store: ReplayStore | ReplayLog | None = None,
         scope: Scopes | None = None,
         settings: GatewaySettings | None = None,
+        limits: Limits | None = None,
+        on_verdict: OnVerdict | None = None,
     ) -> None:
         self.settings = settings or GatewaySettings()
+        log = MemoryReplayLog(store) if isinstance(store, ReplayStore) else store
+        self._answering = Answering(self.settings, log, limits or Limits(), VerdictLog(on_verdict))
         self._routes = make_routes(upstream)
         self._scopes = scope or Scopes()
         self._guards = Guards(self.settings.allow_hosts, self.settings.allow_origins)
@@ -65,7 +76,8 @@ class Gateway:
             raise RuntimeError(f"the gateway speaks HTTP only, not {scope['type']}")
 
     async def _answer_or_refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._tasks is None:
+        tasks = self._tasks
+        if tasks is None:
             raise GatewayNotRunning("the gateway does not run: serve it with lifespan, or open `running()`")
         opened = False
 
@@ -75,7 +87,7 @@ class Gateway:
             await send(message)
 
         try:
-            await self._answer(scope, receive, send_noted)
+            await self._answer(scope, receive, send_noted, tasks)
         except ClientGone:
             return
         except AnswerBroken:
@@ -89,19 +101,15 @@ class Gateway:
         if not opened:
             await send_refusal(send, refusal)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, tasks: TaskGroup) -> None:
         inbound = read_inbound(scope, max_header_bytes=self.settings.header_bytes)
         self._guards.check(inbound)
         identity = self._scopes.identify(inbound)
         body = await read_body(
             receive, max_bytes=self.settings.body_bytes, within_s=self.settings.body_deadline_s
         )
-        await self._route(inbound, identity, body, receive, send)
-
-    async def _route(
-        self, inbound: Inbound, _identity: Identity, body: bytes, receive: Receive, send: Send
-    ) -> None:
         upstream, target = await self._routes.find(inbound)
         headers = pass_request_headers(inbound.headers, strip=self._scopes.internal_fields)
         request = UpstreamRequest(inbound.method, target, headers, body)
-        await pass_through(upstream, request, receive, send)
+        exchange = Exchange(inbound, identity, upstream, request, receive, send)
+        await self._answering.answer(exchange, tasks)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import anyio
 import msgspec
-
 from counterfoil.adapters.gateway.messages import RequestId
 from counterfoil.adapters.gateway.statuses import executed_by_status
 from counterfoil.adapters.gateway.streams import CallStream
@@ -17,6 +16,7 @@ from counterfoil.adapters.gateway.upstream import (
     UpstreamAnswer,
     UpstreamRequest,
     header_of,
+    is_stream,
 )
 from counterfoil.errors import CounterfoilError, UpstreamBroken, UpstreamError, UpstreamUnreachable
 from counterfoil.model.tokens import Executed, Why
@@ -63,15 +63,18 @@ class Call:
         self._request_id = request_id
         self._limits = limits
         self._is_kept = False
+        self._is_over = False
 
-    def keep(self) -> None:
-        """Put the answer into the stream whatever its form: nobody waits for it on this connection's head."""
+    async def keep(self) -> None:
+        """Put the answer into the stream whatever its form: nobody waits for it at the head any more."""
         self._is_kept = True
+        if self._is_over:
+            await self._settle_whole()
 
     async def run(self) -> None:
         try:
             async with self._upstream.call(self._request) as answer:
-                if _is_stream(answer):
+                if is_stream(answer):
                     self.stream_headers = answer.headers
                     self.decided.set()
                     await self._relay(answer)
@@ -81,8 +84,9 @@ class Call:
             self.whole = WholeAnswer(502, failure=failure)
         finally:
             self.decided.set()
-        if self.whole is not None:
-            await self._settle_whole(self.whole)
+        self._is_over = True
+        if self._is_kept:
+            await self._settle_whole()
 
     async def _relay(self, answer: UpstreamAnswer) -> None:
         failure: Why = Why.CLOSED
@@ -107,9 +111,9 @@ class Call:
             pieces.append(piece)
         return WholeAnswer(answer.status, answer.headers, b"".join(pieces))
 
-    async def _settle_whole(self, whole: WholeAnswer) -> None:
-        """Keep the answer, or where the client takes it from our hands, give the stream up."""
-        if not self._is_kept:
+    async def _settle_whole(self) -> None:
+        whole = self.whole
+        if whole is None:
             return
         if whole.failure is None and whole.status < 300 and whole.body:
             await self.stream.append(whole.body)
@@ -129,8 +133,3 @@ class Call:
             request_id=self._request_id, why=why, executed=executed, evidence=evidence or InbandEvidence()
         )
         return write_inband_error(error)
-
-
-def _is_stream(answer: UpstreamAnswer) -> bool:
-    kind = header_of(answer.headers, b"content-type") or b""
-    return answer.status == 200 and kind.partition(b";")[0].strip().lower() == b"text/event-stream"

@@ -18,6 +18,9 @@ STREAM_FIELDS: Headers = (
     (b"x-accel-buffering", b"no"),
 )
 
+#: Fields of every JSON answer of ours.
+JSON_FIELDS: Headers = ((b"content-type", b"application/json"), (b"cache-control", b"no-store"))
+
 UNRESUMABLE = ContinuityClaim(verdict=VerdictToken.NEW, why=Why.UNRESUMABLE, next=Next.CONTINUE)
 
 

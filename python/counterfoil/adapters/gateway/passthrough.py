@@ -5,9 +5,11 @@ For what has no resumption: revision 2026-07-28, notifications, answers, batches
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from counterfoil.adapters.gateway.asgi import Receive, Send
 from counterfoil.adapters.gateway.headers import pass_answer_headers
-from counterfoil.adapters.gateway.upstream import Headers, Upstream, UpstreamAnswer, UpstreamRequest
+from counterfoil.adapters.gateway.upstream import Upstream, UpstreamAnswer, UpstreamRequest
 from counterfoil.adapters.gateway.watching import run_while_present
 from counterfoil.errors import UpstreamBroken
 
@@ -16,8 +18,17 @@ class AnswerBroken(Exception):
     """The upstream's answer broke off after its head had been passed on: the client's must break off too."""
 
 
+#: Sees the head of an answer before it is passed on.
+OnHead = Callable[[UpstreamAnswer], Awaitable[None]]
+
+
 async def pass_through(
-    upstream: Upstream, request: UpstreamRequest, receive: Receive, send: Send, extra: Headers = ()
+    upstream: Upstream,
+    request: UpstreamRequest,
+    receive: Receive,
+    send: Send,
+    *,
+    on_head: OnHead | None = None,
 ) -> int | None:
     """Return the status passed on, or None if the client went away first.
 
@@ -29,15 +40,17 @@ async def pass_through(
     async def carry() -> None:
         nonlocal status
         async with upstream.call(request) as answer:
-            await _start(answer, send, extra)
+            if on_head is not None:
+                await on_head(answer)
+            await _start(answer, send)
             await _copy(answer, send)
             status = answer.status
 
     return status if await run_while_present(receive, carry) else None
 
 
-async def _start(answer: UpstreamAnswer, send: Send, extra: Headers) -> None:
-    headers = [*pass_answer_headers(answer.headers), *extra]
+async def _start(answer: UpstreamAnswer, send: Send) -> None:
+    headers = list(pass_answer_headers(answer.headers))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
 
 

@@ -61,3 +61,9 @@ class Upstream(Protocol):
 def header_of(headers: Headers, name: bytes) -> bytes | None:
     """Return the first field called `name` (in lower case)."""
     return next((value for key, value in headers if key == name), None)
+
+
+def is_stream(answer: UpstreamAnswer) -> bool:
+    """Whether an answer is an event stream."""
+    kind = header_of(answer.headers, b"content-type") or b""
+    return answer.status == 200 and kind.partition(b";")[0].strip().lower() == b"text/event-stream"

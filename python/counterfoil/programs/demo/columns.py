@@ -44,8 +44,12 @@ class Column(msgspec.Struct, frozen=True):
         return sum(self.effects.get(record.label, 0) == times for record in self.records)
 
     @property
-    def doubled_effects(self) -> int:
-        return sum(self.effects.get(record.label, 0) > 1 for record in self.records)
+    def right_at_once(self) -> int:
+        return sum(record.ending == "right" and len(record.tries) == 1 for record in self.records)
+
+    @property
+    def right_again(self) -> int:
+        return self.count("right") - self.right_at_once
 
     @property
     def broken_progress(self) -> int:

@@ -1,0 +1,262 @@
+"""Decides which part answers a request: a call, a resume, an end of session, or a plain passage.
+
+One instance serves all requests of a gateway; what it remembers of sessions is facts, never promises.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import msgspec
+from anyio.abc import TaskGroup
+from counterfoil.adapters.gateway.answers import send_answer
+from counterfoil.adapters.gateway.asgi import Receive, Send
+from counterfoil.adapters.gateway.calls import Call, CallLimits, WholeAnswer
+from counterfoil.adapters.gateway.gets import GetTerms, answer_get
+from counterfoil.adapters.gateway.headers import cors_of, pass_answer_headers
+from counterfoil.adapters.gateway.inbound import Inbound
+from counterfoil.adapters.gateway.messages import MessageHead, MessageKind, read_message, write_error
+from counterfoil.adapters.gateway.notices import make_notices
+from counterfoil.adapters.gateway.passthrough import OnHead, pass_through
+from counterfoil.adapters.gateway.posts import PostTerms, answer_post
+from counterfoil.adapters.gateway.scopes import Identity
+from counterfoil.adapters.gateway.sessions import SessionFacts, Sessions
+from counterfoil.adapters.gateway.settings import GatewaySettings
+from counterfoil.adapters.gateway.sse_out import Pace
+from counterfoil.adapters.gateway.standalone import StandaloneLegs
+from counterfoil.adapters.gateway.streams import CallStream
+from counterfoil.adapters.gateway.upstream import (
+    Headers,
+    Upstream,
+    UpstreamAnswer,
+    UpstreamRequest,
+    header_of,
+)
+from counterfoil.adapters.gateway.verdict_log import VerdictLog
+from counterfoil.errors import ContinuityError, ForeignEventId, MalformedEventId, UnknownEventIdVersion, RequestRefused, SessionEnded, StoreFull
+from counterfoil.limits import Limits
+from counterfoil.native import EventId, Scope
+from counterfoil.protocol.continuity import ContinuityRequest, read_request
+from counterfoil.protocol.revisions import Capabilities, capabilities_of, is_at_most
+from counterfoil.stores.interface import ReplayLog
+
+#: JSON-RPC: what a server of an older revision says to a method of a newer one.
+_METHOD_NOT_FOUND = -32_601
+
+
+class Exchange(msgspec.Struct, frozen=True):
+    """One request on its way: what was read of it, whose it is, where it goes, and how to answer."""
+
+    inbound: Inbound
+    identity: Identity
+    upstream: Upstream
+    request: UpstreamRequest
+    receive: Receive
+    send: Send
+
+    def scope(self, session: str | None) -> Scope:
+        return Scope(tenant=self.identity.tenant, principal=self.identity.principal, session=session)
+
+
+class Answering:
+    """Answers requests with a replay log behind it; without one everything passes as it is."""
+
+    def __init__(
+        self, settings: GatewaySettings, log: ReplayLog | None, limits: Limits, verdicts: VerdictLog
+    ) -> None:
+        self._settings = settings
+        self._log = log
+        self._limits = limits
+        self._verdicts = verdicts
+        self._sessions = Sessions(settings.known_sessions)
+        self._legs = (
+            StandaloneLegs(log, limits, head_s=settings.prime_after_ms / 1000) if log is not None else None
+        )
+        self._pace = Pace(settings.send_bytes, settings.beat_s, settings.write_deadline_s)
+        self._call_limits = CallLimits(settings.answer_bytes, settings.error_bytes)
+
+    async def answer(self, exchange: Exchange, tasks: TaskGroup) -> None:
+        """Answer one request.  Calls that go on without their client run in `tasks`."""
+        inbound = exchange.inbound
+        knows = capabilities_of(inbound.revision)
+        message = read_message(exchange.request.body) if inbound.method == "POST" else None
+        if self._is_too_new(inbound):
+            await self._refuse_revision(exchange, message)
+        elif self._log is None or knows is None or not knows.has_resumption:
+            await self._pass(exchange)
+        elif inbound.method == "GET":
+            await self._answer_get(exchange, self._log, knows, tasks)
+        elif inbound.method == "DELETE":
+            await self._answer_delete(exchange, self._log)
+        elif message is not None and message.kind is MessageKind.REQUEST:
+            await self._answer_request(exchange, self._log, message, knows, tasks)
+        else:
+            await self._pass(exchange)
+
+    async def _answer_request(
+        self, exchange: Exchange, log: ReplayLog, message: MessageHead, knows: Capabilities, tasks: TaskGroup
+    ) -> None:
+        if message.method == "initialize":
+            await self._answer_initialize(exchange, log)
+        elif _has_scope(exchange):
+            await self._answer_call(exchange, log, message, knows, tasks)
+        else:
+            await self._pass(exchange)  # nothing tells its caller from others: not resumable
+
+    async def _answer_initialize(self, exchange: Exchange, log: ReplayLog) -> None:
+        async def note(answer: UpstreamAnswer) -> None:
+            session = header_of(answer.headers, b"mcp-session-id")
+            if session is None or answer.status >= 300:
+                return
+            name = session.decode("latin-1")
+            await log.open_session(exchange.scope(name))
+            self._sessions.of(name).trust(exchange.inbound, cors_of(answer.headers))
+
+        await self._pass(exchange, note)
+
+    async def _answer_call(
+        self, exchange: Exchange, log: ReplayLog, message: MessageHead, knows: Capabilities, tasks: TaskGroup
+    ) -> None:
+        inbound = exchange.inbound
+        assert message.request_id is not None
+        try:
+            stream = await CallStream.open(log, exchange.scope(inbound.session), message.request_id)
+        except StoreFull as full:
+            raise RequestRefused(503, full.bound, "the gateway takes no new calls now") from full
+        except SessionEnded:
+            raise RequestRefused(404, "mcp-session-id", "the session has ended") from None
+        call = Call(exchange.upstream, exchange.request, message.request_id, stream, self._call_limits)
+        tasks.start_soon(call.run)
+        facts = self._facts(inbound)
+        terms = PostTerms(
+            knows=knows,
+            is_aware=self._read_asked(inbound) is not None,
+            opens_early=knows.has_priming and inbound.accepts_sse and facts.trusts(inbound),
+            prime_after_s=self._settings.prime_after_ms / 1000,
+            retry_ms=self._settings.retry_ms,
+            window=self._limits.window_events,
+            cors=facts.cors.get(inbound.origin or "", ()),
+        )
+        whole = await answer_post(call, terms, self._pace, exchange.receive, exchange.send)
+        await self._note_call(exchange, log, facts, call, whole)
+
+    async def _note_call(
+        self, exchange: Exchange, log: ReplayLog, facts: SessionFacts, call: Call, whole: WholeAnswer | None
+    ) -> None:
+        status = whole.status if whole is not None else 200
+        headers = whole.headers if whole is not None else call.stream_headers
+        if headers is not None and status < 300:
+            facts.trust(exchange.inbound, cors_of(headers))
+        elif status in (401, 403, 404):
+            facts.distrust()
+            if status == 404 and exchange.inbound.session is not None:
+                await self._end_session(exchange, log)
+
+    async def _answer_get(
+        self, exchange: Exchange, log: ReplayLog, knows: Capabilities, tasks: TaskGroup
+    ) -> None:
+        inbound = exchange.inbound
+        if not _has_scope(exchange):
+            await self._pass(exchange)
+            return
+        scope = exchange.scope(inbound.session)
+        cursor = inbound.cursor.decode("latin-1") if inbound.cursor is not None else None
+        if not _names_a_call(cursor):
+            assert self._legs is not None
+            refusal = await self._legs.ensure(tasks, scope, exchange.upstream, exchange.request)
+            if refusal is not None:
+                await send_answer(
+                    exchange.send, refusal.status, _without_length(refusal.headers), refusal.body
+                )
+                return
+        facts = self._facts(inbound)
+        terms = GetTerms(
+            cursor=cursor,
+            asked=self._read_asked(inbound),
+            knows=knows,
+            retry_ms=self._settings.retry_ms,
+            hold_s=self._settings.hold_s,
+            grace_s=self._limits.grace_s,
+            attaches_lost=self._settings.on_standalone_gap != "refuse",
+            stops_foreign=self._settings.foreign_ids == "stop",
+            cors=facts.cors.get(inbound.origin or "", ()),
+        )
+        try:
+            await answer_get(
+                log,
+                scope,
+                terms,
+                self._pace,
+                exchange.receive,
+                exchange.send,
+                notices=lambda: make_notices(facts, self._settings),
+                tell=self._verdicts.tell,
+            )
+        except SessionEnded:
+            raise RequestRefused(404, "mcp-session-id", "the session has ended") from None
+
+    async def _answer_delete(self, exchange: Exchange, log: ReplayLog) -> None:
+        ended = False
+
+        async def note(answer: UpstreamAnswer) -> None:
+            nonlocal ended
+            ended = answer.status < 300 or answer.status == 404
+
+        await self._pass(exchange, note)
+        if ended and _has_scope(exchange):
+            await self._end_session(exchange, log)
+
+    async def _end_session(self, exchange: Exchange, log: ReplayLog) -> None:
+        session = exchange.inbound.session
+        if session is None:
+            return
+        scope = exchange.scope(session)
+        await log.delete_session(scope)
+        if self._legs is not None:
+            self._legs.stop(scope)
+        self._sessions.forget(session)
+
+    async def _pass(self, exchange: Exchange, on_head: OnHead | None = None) -> None:
+        await pass_through(
+            exchange.upstream, exchange.request, exchange.receive, exchange.send, on_head=on_head
+        )
+
+    def _is_too_new(self, inbound: Inbound) -> bool:
+        limit = self._settings.max_revision
+        return (
+            limit is not None
+            and inbound.revision is not None
+            and not is_at_most(inbound.revision, limit=limit)
+        )
+
+    async def _refuse_revision(self, exchange: Exchange, message: MessageHead | None) -> None:
+        request_id = message.request_id if message is not None else None
+        body = write_error(request_id, _METHOD_NOT_FOUND, "Method not found")
+        await send_answer(exchange.send, 400, ((b"content-type", b"application/json"),), body)
+
+    def _facts(self, inbound: Inbound) -> SessionFacts:
+        return self._sessions.of(inbound.session) if inbound.session is not None else SessionFacts()
+
+    def _read_asked(self, inbound: Inbound) -> ContinuityRequest | None:
+        """What an aware client asks for; a text that nobody can read makes no client aware."""
+        if inbound.continuity is None:
+            return None
+        with suppress(ContinuityError):
+            return read_request(inbound.continuity)
+        return None
+
+
+def _has_scope(exchange: Exchange) -> bool:
+    return exchange.inbound.session is not None or exchange.identity.principal is not None
+
+
+def _names_a_call(cursor: str | None) -> bool:
+    if cursor is None:
+        return False
+    with suppress(ForeignEventId, MalformedEventId, UnknownEventIdVersion):
+        return EventId.parse(cursor).stream.kind == "call"
+    return False
+
+
+def _without_length(headers: Headers) -> Headers:
+    return tuple(field for field in pass_answer_headers(headers) if field[0] != b"content-length")

@@ -1,0 +1,177 @@
+"""Reads the configuration of the gateway program: flags over environment over TOML file over defaults.
+
+Every value is checked here, by name; a key that nobody knows is an error, not a typo that is passed over.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import msgspec
+from counterfoil.adapters.gateway.settings import GatewaySettings
+from counterfoil.errors import ConfigError
+from counterfoil.limits import Limits
+
+VERSION = 1
+PREFIX = "COUNTERFOIL_"
+
+Backend = Literal["asyncio", "trio"]
+
+
+class UpstreamConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One `[[upstream]]`: requests whose path begins with `prefix` go to `url`."""
+
+    url: str
+    prefix: str = ""
+    ca: str | None = None
+    """A PEM file with the authorities that may sign the upstream's certificate."""
+    connect_timeout_s: float = 5.0
+
+
+class ServeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[serve]`: where the gateway listens, and who its callers are."""
+
+    listen: str = "127.0.0.1:8080"
+    backend: Backend = "asyncio"
+    keys: str | None = None
+    """The key file that signs event IDs; without one a random key dies with the process."""
+    replicas: int = 1
+    """How many gateways share the keys; more than one needs `keys`."""
+    scope: str | None = None
+    """Where the tenant comes from: `header:NAME` or `jwt:CLAIM`."""
+    principal: str | None = None
+    """Where the principal comes from, likewise."""
+    trusted_proxies: tuple[str, ...] = ()
+    jwt_keys: str | None = None
+    jwt_audience: str | None = None
+    jwt_issuer: str | None = None
+    drain_s: float = 10.0
+    """How long open responses may go on after SIGTERM."""
+
+
+class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The whole configuration."""
+
+    config_version: int = VERSION
+    upstream: tuple[UpstreamConfig, ...] = ()
+    serve: ServeConfig = ServeConfig()
+    gateway: GatewaySettings = GatewaySettings()
+    limits: Limits = Limits()
+
+    def __post_init__(self) -> None:
+        if self.config_version != VERSION:
+            raise ConfigError("config_version", f"{self.config_version} is not {VERSION}, which this reads")
+
+
+_SECTIONS = {"serve": ServeConfig, "gateway": GatewaySettings, "limits": Limits}
+
+
+def load_config(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, Any]) -> GatewayConfig:
+    """Merge the sources; `flags` maps `section.key` (or `upstream`) to values that were given.
+
+    Raises `ConfigError`, which names the key.
+    """
+    tree = _read_file(file) if file is not None else {}
+    for key, text in sorted(environment.items()):
+        if key.startswith(PREFIX):
+            _set(tree, *_key_of_variable(key), text)
+    for key, value in flags.items():
+        section, _, name = key.partition(".")
+        if section == "upstream":
+            tree["upstream"] = [{"url": url} for url in value]
+        else:
+            _set(tree, section, name, value)
+    config = _convert(tree)
+    _check(config)
+    return config
+
+
+def _read_file(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError("config", f"{file} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError("config", f"{file} is no TOML: {error}") from None
+
+
+def _key_of_variable(variable: str) -> tuple[str, str]:
+    section, _, name = variable.removeprefix(PREFIX).lower().partition("_")
+    if section == "upstream" and not name:
+        return "upstream", ""
+    if section not in _SECTIONS or name not in _SECTIONS[section].__struct_fields__:
+        raise ConfigError(variable, f"no such setting; sections are {', '.join(_SECTIONS)}")
+    return section, name
+
+
+def _set(tree: dict[str, Any], section: str, name: str, value: Any) -> None:
+    if section == "upstream":
+        tree["upstream"] = [{"url": url.strip()} for url in value.split(",")]
+        return
+    kind = _SECTIONS[section].__annotations__[name]
+    if isinstance(value, str) and "tuple" in str(kind):
+        value = [part.strip() for part in value.split(",")]
+    tree.setdefault(section, {})[name] = value
+
+
+def _convert(tree: dict[str, Any]) -> GatewayConfig:
+    try:
+        return msgspec.convert(tree, GatewayConfig, strict=False)
+    except msgspec.ValidationError as error:
+        if isinstance(error.__cause__, ConfigError):
+            raise error.__cause__ from None
+        text, _, path = str(error).partition(" - at `$")
+        raise ConfigError(path.rstrip("`").lstrip(".") or "config", text) from None
+
+
+def _check(config: GatewayConfig) -> None:
+    if not config.upstream:
+        raise ConfigError("upstream", "at least one is needed: --upstream URL, or [[upstream]] in the file")
+    if config.serve.replicas > 1 and config.serve.keys is None:
+        raise ConfigError("serve.keys", "several replicas need one key file: counterfoil keys new FILE")
+    if config.serve.backend not in get_args(Backend):
+        raise ConfigError("serve.backend", "asyncio or trio")
+    for name in ("scope", "principal"):
+        _check_source(config.serve, name, getattr(config.serve, name))
+    split_address(config.serve.listen)
+
+
+def _check_source(serve: ServeConfig, name: str, source: str | None) -> None:
+    if source is None:
+        return
+    kind, _, field = source.partition(":")
+    if kind not in ("header", "jwt") or not field:
+        raise ConfigError(f"serve.{name}", f"{source!r} is neither header:NAME nor jwt:CLAIM")
+    if kind == "header" and not serve.trusted_proxies:
+        raise ConfigError(f"serve.{name}", "a header says whose a request is only from --trusted-proxy")
+    if kind == "jwt" and (serve.jwt_keys is None or serve.jwt_audience is None):
+        raise ConfigError(f"serve.{name}", "a claim counts only if verified: give jwt_keys and jwt_audience")
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Split `host:port`; an IPv6 host stands in brackets."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65_535:
+        raise ConfigError("serve.listen", f"{address!r} is not HOST:PORT")
+    return host.strip("[]") or "0.0.0.0", int(port)
+
+
+def show_config(config: GatewayConfig) -> str:
+    """Return the effective configuration as TOML; it holds no secret."""
+    tree = msgspec.to_builtins(config)
+    lines = [f"config_version = {tree.pop('config_version')}"]
+    for section in ("serve", "gateway", "limits"):
+        lines += ["", f"[{section}]", *_pairs(tree[section])]
+    for upstream in tree["upstream"]:
+        lines += ["", "[[upstream]]", *_pairs(upstream)]
+    return "\n".join(lines) + "\n"
+
+
+def _pairs(values: dict[str, Any]) -> list[str]:
+    # A JSON string, number, boolean or list of strings is TOML as well.
+    return [
+        f"{key} = {msgspec.json.encode(value).decode()}" for key, value in values.items() if value is not None
+    ]

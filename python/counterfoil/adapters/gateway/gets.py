@@ -1,0 +1,213 @@
+"""Answers a GET: one verdict, decided before the first byte, and what follows from it for this client.
+
+The log decides and attaches in one step; `replies` turns that into terms, and this file into HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import anyio
+import msgspec
+from counterfoil.adapters.gateway.answers import send_answer
+from counterfoil.adapters.gateway.asgi import Receive, Send
+from counterfoil.adapters.gateway.claims import claim_field
+from counterfoil.adapters.gateway.openings import make_headers, make_lead
+from counterfoil.adapters.gateway.replies import Reply, reply_to
+from counterfoil.adapters.gateway.sse_out import Opening, Pace, StreamWriter, write_whole
+from counterfoil.adapters.gateway.upstream import Headers
+from counterfoil.adapters.gateway.watching import run_while_present
+from counterfoil.errors import ForeignEventId, MalformedEventId, StoreFull, UnknownEventIdVersion
+from counterfoil.model.evidence import StoreEvidence
+from counterfoil.model.tokens import Next, VerdictToken, Why
+from counterfoil.model.verdicts import ResumeVerdict, Unverifiable
+from counterfoil.native import EventId, Scope, StreamToken, encode_event
+from counterfoil.protocol.continuity import ContinuityClaim, ContinuityRequest, Want, write_comment
+from counterfoil.protocol.inband_error import write_inband_error
+from counterfoil.protocol.revisions import Capabilities
+from counterfoil.stores.interface import LogReader, ReplayLog
+
+#: A reconnection time that no client waits for.
+NEVER_MS = 3_600_000
+
+
+class GetTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """How this GET is answered: what was asked, what the client knows, and how patient we are."""
+
+    cursor: str | None
+    asked: ContinuityRequest | None
+    knows: Capabilities
+    retry_ms: int
+    hold_s: float
+    grace_s: float
+    attaches_lost: bool
+    stops_foreign: bool
+    cors: Headers
+
+    @property
+    def is_aware(self) -> bool:
+        return self.asked is not None
+
+    def wants(self, want: Want) -> bool:
+        return self.asked is not None and want in self.asked.want
+
+
+async def answer_get(
+    log: ReplayLog,
+    scope: Scope,
+    terms: GetTerms,
+    pace: Pace,
+    receive: Receive,
+    send: Send,
+    *,
+    notices: Callable[[], bytes],
+    tell: Callable[[ResumeVerdict, StreamToken | None], None],
+) -> None:
+    """Answer, and tell the verdict before the first byte; none if the client left before there was one.
+
+    `notices` makes the frames that tell the loss of a standalone stream.  Raises `SessionEnded` (row 1).
+    """
+    reader = await _resume(log, scope, terms, receive)
+    if reader is None:
+        return
+    if isinstance(reader, Unverifiable):
+        tell(reader, None)
+        await _ask_again(reader, terms, send)
+        return
+    tell(reader.verdict, reader.stream)
+    answer = reader.answer
+    assert answer is not None, "a resume always has the facts behind its verdict"
+    reply = reply_to(
+        reader.verdict,
+        answer,
+        cursor=terms.cursor,
+        is_strict=terms.wants(Want.STRICT),
+        stops_foreign=terms.stops_foreign,
+    )
+    if reply.status != 200:
+        await _refuse(reply, send)
+    elif not reader.is_attached:
+        await _write_unattached(reply, terms, pace, receive, send)
+    else:
+        echo = await _echo_of(log, scope, terms, reader)
+        lead = make_lead(
+            reply.claim,
+            echo=echo,
+            retry_ms=terms.retry_ms,
+            knows=terms.knows,
+            notices=notices() if reply.tells_loss else b"",
+        )
+        headers = make_headers(reply.claim, terms.cors)
+        opening = Opening(headers, lead, answer.epoch or "", terms.is_aware, not reader.is_answers_only)
+        await StreamWriter(send, pace, opening, reader).run(receive)
+
+
+async def _resume(
+    log: ReplayLog, scope: Scope, terms: GetTerms, receive: Receive
+) -> LogReader | Unverifiable | None:
+    """Decide; at a bound of the store hold the client first, as it may pass (row 6)."""
+    found: LogReader | None = None
+    attach_lost = terms.attaches_lost and not (terms.stops_foreign and _is_foreign(terms.cursor))
+
+    async def decide() -> None:
+        nonlocal found
+        found = await log.resume(
+            scope,
+            terms.cursor,
+            aware=terms.is_aware,
+            want_new=terms.wants(Want.NEW),
+            attach_lost=attach_lost and not terms.wants(Want.STRICT),
+        )
+
+    async def hold() -> None:
+        for wait_s in (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0):
+            await anyio.sleep(wait_s)
+            try:
+                await decide()
+            except StoreFull:
+                continue
+            return
+
+    async def hold_bounded() -> None:
+        with anyio.move_on_after(terms.hold_s):
+            await hold()
+
+    if not await run_while_present(receive, hold_bounded):
+        return None
+    if found is not None:
+        return found
+    return Unverifiable(evidence=StoreEvidence(row=6), why=Why.LIMIT, next=Next.RETRY)
+
+
+async def _ask_again(verdict: Unverifiable, terms: GetTerms, send: Send) -> None:
+    """Row 6: the cursor is kept, and the client asks again later."""
+    claim = ContinuityClaim(
+        verdict=VerdictToken.UNVERIFIABLE, why=verdict.why, next=verdict.next, echo=terms.cursor
+    )
+    if terms.wants(Want.STRICT):
+        fields = ((b"retry-after", b"2"), (b"cache-control", b"no-store"), claim_field(claim))
+        await send_answer(send, 503, fields)
+        return
+    lead = write_comment(claim) + encode_event("", id=terms.cursor or "", retry=max(2_000, terms.retry_ms))
+    await write_whole(send, make_headers(claim, terms.cors), lead)
+
+
+async def _refuse(reply: Reply, send: Send) -> None:
+    body = write_inband_error(reply.error) if reply.error is not None else b""
+    fields = [
+        (b"content-type", b"application/json"),
+        (b"cache-control", b"no-store"),
+        claim_field(reply.claim),
+    ]
+    if reply.status == 405:
+        fields.append((b"allow", b"POST, DELETE"))
+    await send_answer(send, reply.status, fields, body)
+
+
+async def _write_unattached(reply: Reply, terms: GetTerms, pace: Pace, receive: Receive, send: Send) -> None:
+    headers = make_headers(reply.claim, terms.cors)
+    lead = write_comment(reply.claim)
+    if reply.error is not None:
+        # Without an id: a client that sees one asks again.
+        await write_whole(send, headers, lead + encode_event(write_inband_error(reply.error)))
+    elif terms.is_aware or not reply.holds_open:
+        await write_whole(send, headers, lead)
+    else:
+        await _hold_open(headers, lead, terms, pace, receive, send)
+
+
+async def _hold_open(
+    headers: Headers, lead: bytes, terms: GetTerms, pace: Pace, receive: Receive, send: Send
+) -> None:
+    """Row 12: keep a client that has everything quiet until its stream is forgotten."""
+
+    async def beat() -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": list(headers)})
+        await send({"type": "http.response.body", "body": lead, "more_body": True})
+        with anyio.move_on_after(terms.grace_s):
+            while True:
+                await anyio.sleep(pace.beat_s)
+                await send({"type": "http.response.body", "body": b": held\n\n", "more_body": True})
+        last = encode_event(None, retry=NEVER_MS)
+        await send({"type": "http.response.body", "body": last, "more_body": False})
+
+    await run_while_present(receive, beat)
+
+
+async def _echo_of(log: ReplayLog, scope: Scope, terms: GetTerms, reader: LogReader) -> str | None:
+    """The position asked for, where it is ours; else where the reader was attached, for who knows priming."""
+    if terms.cursor is not None and not _is_foreign(terms.cursor):
+        return terms.cursor
+    if not terms.knows.has_priming or reader.stream is None or reader.position is None:
+        return None
+    return str(await log.position_id(scope, reader.stream, reader.position))
+
+
+def _is_foreign(cursor: str | None) -> bool:
+    if cursor is None:
+        return False
+    try:
+        EventId.parse(cursor)
+    except (ForeignEventId, UnknownEventIdVersion, MalformedEventId):
+        return True
+    return False

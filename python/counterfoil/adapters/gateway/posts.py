@@ -1,0 +1,73 @@
+"""Answers a POST of one request, in a revision with resumption: the call is run apart from its connection.
+
+The response opens as soon as the upstream's head is there, or without it after `prime_after_ms`.
+"""
+
+from __future__ import annotations
+
+import anyio
+import msgspec
+from counterfoil.adapters.gateway.answers import send_answer
+from counterfoil.adapters.gateway.asgi import Receive, Send
+from counterfoil.adapters.gateway.calls import Call, WholeAnswer
+from counterfoil.adapters.gateway.claims import claim_new
+from counterfoil.adapters.gateway.headers import pass_answer_headers
+from counterfoil.adapters.gateway.openings import make_headers, make_lead
+from counterfoil.adapters.gateway.sse_out import Opening, Pace, StreamWriter
+from counterfoil.adapters.gateway.upstream import Headers
+from counterfoil.adapters.gateway.watching import run_while_present
+from counterfoil.protocol.revisions import Capabilities
+
+
+class PostTerms(msgspec.Struct, frozen=True):
+    """How this POST is answered: what its client knows, and whether the response may open early."""
+
+    knows: Capabilities
+    is_aware: bool
+    opens_early: bool
+    prime_after_s: float
+    retry_ms: int
+    window: int
+    cors: Headers
+
+
+async def answer_post(
+    call: Call, terms: PostTerms, pace: Pace, receive: Receive, send: Send
+) -> WholeAnswer | None:
+    """Write the answer of a call that runs; return the upstream's answer where it is passed on as it was.
+
+    A client that goes away leaves the call running, and its answer in the store.  Raises `UpstreamError` for
+    a call whose answer did not come while the response was not open.
+    """
+
+    async def decide() -> None:
+        with anyio.move_on_after(terms.prime_after_s if terms.opens_early else None):
+            await call.decided.wait()
+
+    if not await run_while_present(receive, decide):
+        await call.keep()
+        return None
+    if call.whole is not None:
+        return await _pass_whole(call, call.whole, send)
+    await call.keep()
+    await _write_stream(call, terms, pace, receive, send)
+    return None
+
+
+async def _pass_whole(call: Call, whole: WholeAnswer, send: Send) -> WholeAnswer:
+    await call.stream.discard()
+    if whole.failure is not None:
+        raise whole.failure
+    headers = (field for field in pass_answer_headers(whole.headers) if field[0] != b"content-length")
+    await send_answer(send, whole.status, headers, whole.body)
+    return whole
+
+
+async def _write_stream(call: Call, terms: PostTerms, pace: Pace, receive: Receive, send: Send) -> None:
+    stream = call.stream
+    claim = claim_new(stream.epoch, window=terms.window)
+    passed = pass_answer_headers(call.stream_headers or terms.cors, new_body=True)
+    echo = stream.first_id if terms.knows.has_priming else None
+    lead = make_lead(claim, echo=echo, retry_ms=terms.retry_ms, knows=terms.knows)
+    opening = Opening(make_headers(claim, passed), lead, stream.epoch, terms.is_aware)
+    await StreamWriter(send, pace, opening, await stream.attach(is_aware=terms.is_aware)).run(receive)

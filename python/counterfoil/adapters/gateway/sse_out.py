@@ -1,0 +1,130 @@
+"""Writes one stream to one connection: what is ready goes out in one send, silence is broken by beats.
+
+It pulls from a reader of the store and keeps no queue; a client that stops reading meets its write deadline.
+"""
+
+from __future__ import annotations
+
+import anyio
+import anyio.lowlevel
+import msgspec
+from counterfoil.adapters.gateway.asgi import Receive, Send
+from counterfoil.adapters.gateway.upstream import Headers
+from counterfoil.adapters.gateway.watching import run_while_present
+from counterfoil.errors import ReaderTooSlow, StreamEnded, TakenOver
+from counterfoil.model.tokens import Why
+from counterfoil.protocol.continuity import CommentKind, ConnectionComment, write_comment
+from counterfoil.stores.interface import LogReader
+
+_WHY = {why.value: why for why in Why}
+
+
+class Pace(msgspec.Struct, frozen=True):
+    """How a connection is written: bytes of one send, seconds of silence before a beat, and of one send."""
+
+    send_bytes: int
+    beat_s: float
+    write_deadline_s: float
+
+
+class Opening(msgspec.Struct, frozen=True):
+    """What a connection begins with.
+
+    `lead` (claim, echo, notices) leaves in one send with the frames that are ready.  `names_position` is
+    false for a reader of answers only, whose comments name the epoch alone.
+    """
+
+    headers: Headers
+    lead: bytes
+    epoch: str
+    is_aware: bool
+    names_position: bool = True
+
+
+class StreamWriter:
+    """One connection that carries a stream; `why` says how it ended, None if the client went away."""
+
+    def __init__(self, send: Send, pace: Pace, opening: Opening, reader: LogReader) -> None:
+        self.why: Why | None = None
+        self._send = send
+        self._pace = pace
+        self._opening = opening
+        self._reader = reader
+
+    async def run(self, receive: Receive) -> None:
+        """Write until the stream ends, a newer reader takes over, or the client goes away."""
+        try:
+            await run_while_present(receive, self._write)
+        finally:
+            self._reader.close()
+
+    async def _write(self) -> None:
+        await self._send(
+            {"type": "http.response.start", "status": 200, "headers": list(self._opening.headers)}
+        )
+        pending = self._opening.lead
+        tells_live = self._opening.is_aware
+        while True:
+            frames, caught_up = self._read_ready()
+            pending += frames
+            if self.why is not None:
+                await self._send_piece(pending + self._end_comment(self.why))
+                return
+            if tells_live and caught_up:
+                pending += self._comment(CommentKind.LIVE)
+                tells_live = False
+            if pending and not await self._send_piece(pending):
+                self.why = Why.SLOW
+                return
+            pending = b""
+            if caught_up and not await self._wait():
+                pending = self._comment(CommentKind.BEAT)
+
+    def _read_ready(self) -> tuple[bytes, bool]:
+        """Read what fits one send; also say whether that is all there is for now."""
+        frames = b""
+        while self.why is None and len(frames) < self._pace.send_bytes:
+            more = self._read()
+            if not more:
+                return frames, True
+            frames += more
+        return frames, False
+
+    def _read(self) -> bytes:
+        try:
+            return self._reader.read(max_bytes=self._pace.send_bytes)
+        except StreamEnded as end:
+            self.why = _WHY.get(end.why, Why.CLOSED)
+        except TakenOver:
+            self.why = Why.SUPERSEDED
+        except ReaderTooSlow:
+            self.why = Why.SLOW
+        return b""
+
+    async def _wait(self) -> bool:
+        """Wait for something to read; False after a silence that a beat must break."""
+        with anyio.move_on_after(self._pace.beat_s):
+            await self._reader.wait()
+            return True
+        return False
+
+    async def _send_piece(self, piece: bytes) -> bool:
+        with anyio.move_on_after(self._pace.write_deadline_s):
+            await self._send({"type": "http.response.body", "body": piece, "more_body": self.why is None})
+            await anyio.lowlevel.checkpoint()  # a server may take what we send without ever waiting
+            return True
+        return False
+
+    def _end_comment(self, why: Why) -> bytes:
+        return self._comment(CommentKind.END, why) if self._opening.is_aware else b""
+
+    def _comment(self, kind: CommentKind, why: Why | None = None) -> bytes:
+        last = self._reader.position if self._opening.names_position else None
+        comment = ConnectionComment(kind=kind, epoch=self._opening.epoch, last=last, why=why)
+        return write_comment(comment)
+
+
+async def write_whole(send: Send, headers: Headers, body: bytes) -> None:
+    """Write a stream that is complete, in one send."""
+    await send({"type": "http.response.start", "status": 200, "headers": list(headers)})
+    await send({"type": "http.response.body", "body": body, "more_body": False})

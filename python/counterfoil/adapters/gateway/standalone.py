@@ -1,0 +1,133 @@
+"""The upstream's standalone stream of each session: read once, whoever of its client's connections is there.
+
+A leg goes on while its session lives or somebody reads; what breaks its history gives the stream a new epoch.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+from counterfoil.adapters.gateway.streams import Feed
+from counterfoil.adapters.gateway.upstream import (
+    Headers,
+    Upstream,
+    UpstreamAnswer,
+    UpstreamRequest,
+    is_stream,
+)
+from counterfoil.errors import CounterfoilError, SessionEnded, UnknownStream, UpstreamError
+from counterfoil.limits import Limits
+from counterfoil.native import Scope, StreamToken
+from counterfoil.stores.interface import ReplayLog
+
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 30.0
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """What the upstream answered instead of a stream."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+
+class StandaloneLegs:
+    """The legs that run, by scope."""
+
+    def __init__(self, log: ReplayLog, limits: Limits, *, head_s: float) -> None:
+        self._log = log
+        self._limits = limits
+        self._head_s = head_s
+        self._legs: dict[Scope, _Leg] = {}
+
+    async def ensure(
+        self, tasks: TaskGroup, scope: Scope, upstream: Upstream, request: UpstreamRequest
+    ) -> Refusal | None:
+        """Start the session's leg unless it runs; return what the upstream answered if it has no stream.
+
+        An upstream that does not answer within `head_s` is taken to have one.
+        """
+        leg = self._legs.get(scope)
+        if leg is None:
+            leg = self._legs[scope] = _Leg(self._log, self._limits, scope, upstream, request)
+            tasks.start_soon(self._run, leg)
+        with anyio.move_on_after(self._head_s):
+            await leg.decided.wait()
+        return leg.refusal
+
+    def stop(self, scope: Scope) -> None:
+        """Close the leg of a session that ended."""
+        leg = self._legs.pop(scope, None)
+        if leg is not None:
+            leg.cancel.cancel()
+
+    async def _run(self, leg: _Leg) -> None:
+        try:
+            with leg.cancel:
+                await leg.run()
+        finally:
+            if self._legs.get(leg.scope) is leg:
+                del self._legs[leg.scope]
+
+
+class _Leg:
+    def __init__(
+        self, log: ReplayLog, limits: Limits, scope: Scope, upstream: Upstream, request: UpstreamRequest
+    ) -> None:
+        self.scope = scope
+        self.decided = anyio.Event()
+        self.refusal: Refusal | None = None
+        self.cancel = anyio.CancelScope()
+        self._log = log
+        self._limits = limits
+        self._upstream = upstream
+        self._request = request
+        self._stream: StreamToken | None = None
+        self._was_open = False
+
+    async def run(self) -> None:
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                async with self._upstream.call(self._request) as answer:
+                    if is_stream(answer):
+                        pause_s = _FIRST_PAUSE_S
+                        await self._relay(answer)
+                    elif not await self._goes_on_without(answer):
+                        return
+            except UpstreamError:
+                self.decided.set()
+            except (SessionEnded, UnknownStream):
+                return
+            await anyio.sleep(pause_s)
+            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+    async def _relay(self, answer: UpstreamAnswer) -> None:
+        if self._stream is None:
+            self._stream = await self._log.open_standalone(self.scope)
+        if self._was_open:
+            # Nothing proves that nothing was sent meanwhile.
+            await self._log.renew_epoch(self.scope, self._stream)
+        self._was_open = True
+        self.decided.set()
+        feed = Feed(self._limits)
+        while piece := await answer.receive():
+            events = feed.read(piece)
+            if events:
+                await self._log.append(self.scope, self._stream, events)
+
+    async def _goes_on_without(self, answer: UpstreamAnswer) -> bool:
+        """Say whether to ask again: who had a stream once may be busy, who never had one has none."""
+        if self._was_open:
+            return answer.status in (409, 429) or answer.status >= 500
+        body = b""
+        with suppress(CounterfoilError):
+            while len(body) < 65_536 and (piece := await answer.receive()):
+                body += piece
+        self.refusal = Refusal(answer.status, answer.headers, body)
+        self.decided.set()
+        return False

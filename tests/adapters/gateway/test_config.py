@@ -1,0 +1,91 @@
+"""The configuration names what is wrong with it, and flags win over environment over file."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from counterfoil.adapters.gateway.config import load_config, show_config
+from counterfoil.errors import ConfigError
+
+FILE = """
+config_version = 1
+[serve]
+listen = "127.0.0.1:1"
+[gateway]
+prime_after_ms = 50
+beat_s = 5
+[limits]
+event_lines = 7
+[[upstream]]
+url = "http://127.0.0.1:8000/mcp"
+prefix = "/one"
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "gateway.toml"
+    path.write_text(FILE)
+    return path
+
+
+def test_flags_win_over_environment_over_file(file: Path) -> None:
+    environment = {"COUNTERFOIL_GATEWAY_PRIME_AFTER_MS": "60", "COUNTERFOIL_SERVE_LISTEN": "127.0.0.1:2"}
+    config = load_config(file, environment, {"serve.listen": "127.0.0.1:3"})
+    assert config.serve.listen == "127.0.0.1:3"
+    assert config.gateway.prime_after_ms == 60
+    assert config.gateway.beat_s == 5
+    assert config.limits.event_lines == 7
+    assert config.upstream[0].prefix == "/one"
+
+
+def test_upstreams_can_come_from_flags_and_environment() -> None:
+    flag = load_config(None, {}, {"upstream": ["http://a/mcp", "http://b/mcp"]})
+    variable = load_config(None, {"COUNTERFOIL_UPSTREAM": "http://a/mcp, http://b/mcp"}, {})
+    assert flag == variable
+
+
+def test_what_is_shown_reads_back_as_the_same(file: Path, tmp_path: Path) -> None:
+    config = load_config(file, {}, {})
+    again = tmp_path / "shown.toml"
+    again.write_text(show_config(config))
+    tomllib.loads(again.read_text())
+    assert load_config(again, {}, {}) == config
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("config_version = 2", "config_version"),
+        ("[gateway]\nprime_after = 3", "gateway"),
+        ("[gateway]\nbeat_s = 'x'", "gateway.beat_s"),
+        ("[gateway]\nbeat_s = 0", "beat_s"),
+        ("[surprise]\na = 1", "config"),
+        ("[serve]\nscope = 'x-tenant'", "serve.scope"),
+        ("[serve]\nscope = 'header:x-tenant'", "serve.scope"),
+        ("[serve]\nprincipal = 'jwt:sub'", "serve.principal"),
+        ("[serve]\nreplicas = 2", "serve.keys"),
+        ("[serve]\nlisten = 'nowhere'", "serve.listen"),
+        ("[serve]\nbackend = 'twisted'", "serve.backend"),
+        ("not toml", "config"),
+    ],
+)
+def test_a_bad_key_is_named(tmp_path: Path, text: str, key: str) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as error:
+        load_config(path, {"COUNTERFOIL_UPSTREAM": "http://a/mcp"}, {})
+    assert error.value.key == key
+
+
+def test_no_upstream_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="--upstream"):
+        load_config(None, {}, {})
+
+
+@pytest.mark.parametrize("variable", ["COUNTERFOIL_GATEWAY_NOPE", "COUNTERFOIL_NOPE_X"])
+def test_a_variable_that_nobody_knows_is_an_error(variable: str) -> None:
+    with pytest.raises(ConfigError, match=variable):
+        load_config(None, {variable: "1", "COUNTERFOIL_UPSTREAM": "http://a/mcp"}, {})

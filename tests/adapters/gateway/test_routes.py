@@ -1,0 +1,57 @@
+"""The longest prefix of whole segments wins, and `upstream=` takes what it says it takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from counterfoil.adapters.gateway.inbound import Inbound, read_inbound
+from counterfoil.adapters.gateway.routes import ChosenRoutes, Route, Routes, make_routes
+from counterfoil.adapters.gateway.upstream_app import AppUpstream
+from counterfoil.adapters.gateway.upstream_url import UrlUpstream
+from counterfoil.errors import ConfigError, RequestRefused
+
+pytestmark = pytest.mark.anyio
+
+
+def request(path: str, query: bytes = b"") -> Inbound:
+    scope: dict[str, Any] = {"method": "GET", "path": path, "query_string": query, "headers": []}
+    return read_inbound(scope, max_header_bytes=100)
+
+
+async def app(_scope: Any, _receive: Any, _send: Any) -> None:
+    raise AssertionError("not called")
+
+
+async def test_the_longest_prefix_wins() -> None:
+    short, long = UrlUpstream("http://short/x"), UrlUpstream("http://long/y")
+    routes = Routes([Route(short, b"/mcp"), Route(long, b"/mcp/deep")])
+    assert await routes.find(request("/mcp/deep/er")) == (long, b"/er")
+    assert await routes.find(request("/mcp", b"q=1")) == (short, b"?q=1")
+    for other in ("/mcpx", "/", "/other"):
+        with pytest.raises(RequestRefused) as refused:
+            await routes.find(request(other))
+        assert refused.value.status == 404
+
+
+async def test_a_url_answers_under_its_own_path_and_at_the_root_of_a_mount() -> None:
+    routes = make_routes("http://127.0.0.1:1/mcp")
+    assert (await routes.find(request("/mcp")))[1] == b""
+    assert (await routes.find(request("/")))[1] == b""
+    with pytest.raises(RequestRefused):
+        await routes.find(request("/admin"))
+
+
+async def test_an_app_sees_the_path_as_it_came() -> None:
+    upstream, target = await make_routes(app).find(request("/mcp"))
+    assert isinstance(upstream, AppUpstream)
+    assert target == b"/mcp"
+
+
+def test_a_function_of_the_request_is_no_app() -> None:
+    assert isinstance(make_routes(lambda _inbound: "http://a/mcp"), ChosenRoutes)
+
+
+def test_no_route_is_an_error() -> None:
+    with pytest.raises(ConfigError):
+        make_routes([])
