@@ -33,7 +33,15 @@ from counterfoil.adapters.gateway.upstream import (
     header_of,
 )
 from counterfoil.adapters.gateway.verdict_log import VerdictLog
-from counterfoil.errors import ContinuityError, ForeignEventId, MalformedEventId, UnknownEventIdVersion, RequestRefused, SessionEnded, StoreFull
+from counterfoil.errors import (
+    ContinuityError,
+    ForeignEventId,
+    MalformedEventId,
+    RequestRefused,
+    SessionEnded,
+    StoreFull,
+    UnknownEventIdVersion,
+)
 from counterfoil.limits import Limits
 from counterfoil.native import EventId, Scope
 from counterfoil.protocol.continuity import ContinuityRequest, read_request
@@ -73,7 +81,7 @@ class Answering:
             StandaloneLegs(log, limits, head_s=settings.prime_after_ms / 1000) if log is not None else None
         )
         self._pace = Pace(settings.send_bytes, settings.beat_s, settings.write_deadline_s)
-        self._call_limits = CallLimits(settings.answer_bytes, settings.error_bytes)
+        self._call_limits = CallLimits(settings.answer_bytes, settings.error_bytes, limits)
 
     async def answer(self, exchange: Exchange, tasks: TaskGroup) -> None:
         """Answer one request.  Calls that go on without their client run in `tasks`."""

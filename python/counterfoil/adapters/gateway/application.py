@@ -27,7 +27,7 @@ from counterfoil.errors import GatewayNotRunning, RequestRefused, UpstreamBroken
 from counterfoil.limits import Limits
 from counterfoil.stores.interface import ReplayLog
 from counterfoil.stores.memory import MemoryReplayLog
-from counterfoil.stores.replay_store import ReplayStore
+from counterfoil.stores.replay.store import ReplayStore
 
 
 class Gateway:

@@ -5,11 +5,13 @@ Only a whole JSON answer that comes while the client still waits for the head is
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import anyio
 import msgspec
 from counterfoil.adapters.gateway.messages import RequestId
 from counterfoil.adapters.gateway.statuses import executed_by_status
-from counterfoil.adapters.gateway.streams import CallStream
+from counterfoil.adapters.gateway.streams import CallStream, Feed
 from counterfoil.adapters.gateway.upstream import (
     Headers,
     Upstream,
@@ -18,7 +20,8 @@ from counterfoil.adapters.gateway.upstream import (
     header_of,
     is_stream,
 )
-from counterfoil.errors import CounterfoilError, UpstreamBroken, UpstreamError, UpstreamUnreachable
+from counterfoil.errors import LimitExceeded, UpstreamBroken, UpstreamError, UpstreamUnreachable
+from counterfoil.limits import Limits
 from counterfoil.model.tokens import Executed, Why
 from counterfoil.protocol.inband_error import InbandError, InbandEvidence, write_inband_error
 
@@ -33,10 +36,11 @@ class WholeAnswer(msgspec.Struct, frozen=True):
 
 
 class CallLimits(msgspec.Struct, frozen=True):
-    """Largest bodies that are kept of answers that are no streams."""
+    """Largest bodies that are kept of answers that are no streams, and the bounds of those that are."""
 
     answer_bytes: int
     error_bytes: int
+    sse: Limits
 
 
 class Call:
@@ -90,12 +94,13 @@ class Call:
 
     async def _relay(self, answer: UpstreamAnswer) -> None:
         failure: Why = Why.CLOSED
+        feed = Feed(self._limits.sse)
         try:
             while piece := await answer.receive():
-                await self.stream.feed(piece)
+                await self.stream.append(feed.read(piece))
         except UpstreamBroken:
             pass
-        except CounterfoilError:
+        except LimitExceeded:
             failure = Why.TOO_LARGE
         await self.stream.settle(self._error(failure, Executed.UNKNOWN))
 
@@ -116,8 +121,12 @@ class Call:
         if whole is None:
             return
         if whole.failure is None and whole.status < 300 and whole.body:
-            await self.stream.append(whole.body)
+            await self._append_whole(whole.body)
         await self.stream.settle(self._error_of(whole))
+
+    async def _append_whole(self, body: bytes) -> None:
+        with suppress(LimitExceeded):  # the error that settles the call says so
+            await self.stream.append([body])
 
     def _error_of(self, whole: WholeAnswer) -> bytes:
         if isinstance(whole.failure, UpstreamUnreachable):

@@ -200,7 +200,7 @@ async def _echo_of(log: ReplayLog, scope: Scope, terms: GetTerms, reader: LogRea
         return terms.cursor
     if not terms.knows.has_priming or reader.stream is None or reader.position is None:
         return None
-    return str(await log.position_id(scope, reader.stream, reader.position))
+    return await log.position_id(scope, reader.stream, reader.position)
 
 
 def _is_foreign(cursor: str | None) -> bool:

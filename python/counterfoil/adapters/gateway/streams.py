@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from counterfoil.adapters.gateway.messages import RequestId
 from counterfoil.errors import SessionEnded, StreamEnded, UnknownStream
 from counterfoil.limits import Limits
-from counterfoil.native import Scope, SseEvent, SseParser, StreamToken
+from counterfoil.native import EventId, Scope, SseEvent, SseParser, StreamToken
 from counterfoil.stores.interface import LogReader, ReplayLog
 
 #: What an append raises for a stream that takes no more: it has its answer, or its session is over.
@@ -60,7 +60,8 @@ class CallStream:
         """Open the stream before its call goes upstream; raises `StoreFull`."""
         token = await log.open_call(scope, [request_id])
         first = await log.position_id(scope, token, 0)
-        return cls(log, scope, token, str(first), first.epoch)
+        assert first is not None, "a stream that was just opened knows its first digest"
+        return cls(log, scope, token, first, EventId.parse(first).epoch)
 
     async def append(self, events: list[str] | list[bytes]) -> None:
         """Append a batch; what comes behind the answer, or after the session's end, is dropped.
