@@ -17,6 +17,8 @@ from counterfoil.native import __version__
 
 #: What each program is for, as `counterfoil --help` lists it; the module has the same name.
 PROGRAMS = {
+    "demo": "break connections to a real MCP server and count what is lost, with and without the gateway",
+    "gateway": "serve MCP behind a gateway that makes streams resumable",
     "keys": "make, rotate and list the keys that sign event IDs",
 }
 

@@ -42,9 +42,13 @@ def test_flags_win_over_environment_over_file(file: Path) -> None:
 
 
 def test_upstreams_can_come_from_flags_and_environment() -> None:
-    flag = load_config(None, {}, {"upstream": ["http://a/mcp", "http://b/mcp"]})
-    variable = load_config(None, {"COUNTERFOIL_UPSTREAM": "http://a/mcp, http://b/mcp"}, {})
-    assert flag == variable
+    flag = load_config(None, {}, {"upstream": ["http://a/mcp"]})
+    assert flag == load_config(None, {"COUNTERFOIL_UPSTREAM": "http://a/mcp"}, {})
+
+
+def test_several_upstreams_need_a_prefix_each() -> None:
+    with pytest.raises(ConfigError, match="prefix"):
+        load_config(None, {}, {"upstream": ["http://a/mcp", "http://b/mcp"]})
 
 
 def test_what_is_shown_reads_back_as_the_same(file: Path, tmp_path: Path) -> None:

@@ -204,15 +204,11 @@ class Answering:
             raise RequestRefused(404, "mcp-session-id", "the session has ended") from None
 
     async def _answer_delete(self, exchange: Exchange, log: ReplayLog) -> None:
-        ended = False
-
         async def note(answer: UpstreamAnswer) -> None:
-            nonlocal ended
-            ended = answer.status < 300 or answer.status == 404
+            if answer.status < 300 or answer.status == 404:
+                await self._end_session(exchange, log)
 
         await self._pass(exchange, note)
-        if ended and _has_scope(exchange):
-            await self._end_session(exchange, log)
 
     async def _end_session(self, exchange: Exchange, log: ReplayLog) -> None:
         session = exchange.inbound.session

@@ -130,6 +130,9 @@ def _convert(tree: dict[str, Any]) -> GatewayConfig:
 def _check(config: GatewayConfig) -> None:
     if not config.upstream:
         raise ConfigError("upstream", "at least one is needed: --upstream URL, or [[upstream]] in the file")
+    prefixes = [upstream.prefix.rstrip("/") for upstream in config.upstream]
+    if len(set(prefixes)) < len(prefixes):
+        raise ConfigError("upstream.prefix", "several upstreams need a prefix each: [[upstream]]")
     if config.serve.replicas > 1 and config.serve.keys is None:
         raise ConfigError("serve.keys", "several replicas need one key file: counterfoil keys new FILE")
     if config.serve.backend not in get_args(Backend):

@@ -113,7 +113,7 @@ def make_routes(upstream: UpstreamLike | list[Route]) -> Routes | ChosenRoutes:
     if isinstance(upstream, list):
         return Routes(upstream)
     if isinstance(upstream, str):
-        return Routes(_routes_to_url(upstream))
+        return Routes(make_routes_to(UrlUpstream(upstream), upstream))
     if hasattr(upstream, "running") and hasattr(upstream, "call"):
         return Routes([Route(upstream)])
     if _takes_one_argument(upstream):
@@ -121,9 +121,10 @@ def make_routes(upstream: UpstreamLike | list[Route]) -> Routes | ChosenRoutes:
     return Routes([Route(AppUpstream(cast(ASGIApp, upstream)))])
 
 
-def _routes_to_url(url: str) -> list[Route]:
-    """The upstream's own path, as its clients know it, and the root of where the gateway is mounted."""
-    upstream = UrlUpstream(url)
+def make_routes_to(upstream: UrlUpstream, url: str, *, prefix: str = "") -> list[Route]:
+    """Return the routes to one URL: below `prefix`, or else under its own path and at the mount's root."""
+    if prefix:
+        return [Route(upstream, prefix.rstrip("/").encode(), prefix)]
     path = urlsplit(url).path.rstrip("/").encode()
     return [Route(upstream, path), Route(upstream, is_exact=True)]
 

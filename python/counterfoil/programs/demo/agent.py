@@ -6,7 +6,7 @@ It knows nothing of Counterfoil; the demo runs the same agent against every colu
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal
 
@@ -48,9 +48,9 @@ class Agent:
         self._attempts = attempts
 
     async def place_orders(
-        self, labels: list[str], *, steps: int, pause_ms: int
-    ) -> AsyncIterator[CallRecord]:
-        """Yield a record per label, as the calls end."""
+        self, labels: list[str], tell: Callable[[CallRecord], None], *, steps: int, pause_ms: int
+    ) -> None:
+        """Tell a record per label, as the calls end."""
         waiting = list(labels)
         tries: list[Try] = []
         while waiting:
@@ -60,7 +60,7 @@ class Agent:
                     tries.append(attempt)
                     failed = attempt.ending in ("error", "hung")
                     if not failed or len(tries) == self._attempts:
-                        yield CallRecord(waiting.pop(0), tuple(tries))
+                        tell(CallRecord(waiting.pop(0), tuple(tries)))
                         tries = []
                     if failed:
                         break  # a new session for what follows

@@ -52,6 +52,10 @@ class Column(msgspec.Struct, frozen=True):
         return self.count("right") - self.right_at_once
 
     @property
+    def doubled_effects(self) -> int:
+        return sum(self.effects.get(record.label, 0) > 1 for record in self.records)
+
+    @property
     def broken_progress(self) -> int:
         """Calls that got an answer, and with it progress notes doubled, lost or out of order."""
         return sum(
@@ -117,7 +121,10 @@ async def _run_agent(
     link: Link, session: int, plan: Plan, records: list[CallRecord], tell: Callable[[CallRecord], None]
 ) -> None:
     labels = [f"s{session}-c{call}" for call in range(1, plan.calls + 1)]
-    orders = Agent(f"{link.url}/mcp").place_orders(labels, steps=plan.steps, pause_ms=plan.pause_ms)
-    async for record in orders:
+
+    def note(record: CallRecord) -> None:
         records.append(record)
         tell(record)
+
+    agent = Agent(f"{link.url}/mcp")
+    await agent.place_orders(labels, note, steps=plan.steps, pause_ms=plan.pause_ms)

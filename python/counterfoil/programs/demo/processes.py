@@ -22,9 +22,9 @@ _START_S = 30.0
 _END_S = 5.0
 
 
-def serve_until_stdin_closes(app: Any) -> None:
+def serve_until_stdin_closes(app: Any, *, backend: str = "asyncio") -> None:
     """Serve `app` on a free port, say `ready PORT`, and end with standard input.  For children only."""
-    anyio.run(_serve_child, app)
+    anyio.run(_serve_child, app, backend=backend)
 
 
 async def _serve_child(app: Any) -> None:

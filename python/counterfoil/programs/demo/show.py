@@ -1,0 +1,121 @@
+"""Plays the demo from beginning to end: columns, scenes, table, page, exit code."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from counterfoil.native import KeyRing
+from counterfoil.programs.demo.agent import CallRecord
+from counterfoil.programs.demo.columns import Column, Plan, run_column
+from counterfoil.programs.demo.processes import start_child
+from counterfoil.programs.demo.scenes import (
+    GATEWAY,
+    SERVER,
+    Scene,
+    Stage,
+    play_hop,
+    play_lost_upstream,
+    play_small_window,
+    verdicts_of,
+)
+from counterfoil.programs.demo.table import lay_out
+from counterfoil.programs.keys import SECRET_BYTES, write_key_file
+
+_MARKS = {"right": ".", "other": "X", "error": "E", "hung": "H"}
+
+
+async def show(seed: int, calls: int, page: Path) -> int:
+    """Run everything; returns the exit code."""
+    began = time.monotonic()
+    logging.disable(logging.WARNING)  # what the SDK's clients say of each cut
+    plan = Plan(seed=seed, calls=calls)
+    with tempfile.TemporaryDirectory() as folder:
+        stage = Stage(Path(folder))
+        ring = KeyRing.from_secret(secrets.token_bytes(SECRET_BYTES), made_s=int(time.time()))
+        write_key_file(stage.keys, ring, replace=False)
+        print(
+            f"{plan.sessions} agents at a time, {calls} calls each; each is cut once, behind its first event.\n"
+            "A call that failed is made once more, in a new session.\n"
+            ". right   X another call's answer   E error   H hung\n"
+        )
+        direct = await _run_direct("no store", "none", stage, plan)
+        example = await _run_direct("example store", "example", stage, plan)
+        ours, verdicts = await _run_ours(stage, plan)
+        scenes = [await play(stage) for play in (play_hop, play_lost_upstream, play_small_window)]
+    columns = [direct, example, ours]
+    print(f"\n{lay_out(columns)}\n")
+    print("verdicts of the gateway: " + _count_verdicts(verdicts) + "\n")
+    for scene in scenes:
+        print(f"{'kept  ' if scene.kept else 'BROKEN'}  {scene.name}:")
+        print(f"        {scene.promise}\n        {scene.seen}")
+    problems = [*_broken_promises(ours, verdicts, scenes), *_missing_faults(direct, example)]
+    for problem in problems:
+        print(f"\nFAILED: {problem}", file=sys.stderr)
+    print(f"\n{time.monotonic() - began:.1f} s")
+    return 1 if problems else 0
+
+
+async def _run_direct(name: str, store: str, stage: Stage, plan: Plan) -> Column:
+    effects = stage.folder / f"direct-{store}"
+    async with start_child(SERVER, ["--effects", str(effects), "--store", store]) as server:
+        return await _run_told(f"straight, {name}", server.port, effects, plan)
+
+
+async def _run_ours(stage: Stage, plan: Plan) -> tuple[Column, tuple[dict[str, object], ...]]:
+    effects = stage.folder / "ours"
+    async with (
+        start_child(SERVER, ["--effects", str(effects)]) as server,
+        start_child(GATEWAY, stage.gateway(server.port)) as gateway,
+    ):
+        column = await _run_told("counterfoil gateway", gateway.port, effects, plan)
+        return column, verdicts_of([gateway])
+
+
+async def _run_told(name: str, port: int, effects: Path, plan: Plan) -> Column:
+    print(f"{name:>24} ", end="", flush=True)
+
+    def tell(record: CallRecord) -> None:
+        print("".join(_MARKS[attempt.ending] for attempt in record.tries), end=" ", flush=True)
+
+    column = await run_column(name, port, effects, plan, tell)
+    print(f" {column.seconds:.1f} s")
+    return column
+
+
+def _count_verdicts(verdicts: tuple[dict[str, object], ...]) -> str:
+    counts = Counter(f"{line.get('verdict')} · {line.get('why')}" for line in verdicts)
+    return ", ".join(f"{count} {name}" for name, count in counts.most_common()) or "none"
+
+
+def _broken_promises(ours: Column, verdicts: tuple[dict[str, object], ...], scenes: list[Scene]) -> list[str]:
+    calls, once = len(ours.records), ours.count_effects(1)
+    checks = [
+        (ours.right_at_once == calls, f"{calls - ours.right_at_once} calls did not end in their own result"),
+        (
+            once == calls,
+            f"{calls - once} effects did not happen exactly once",
+        ),
+        (ours.broken_progress == 0, f"{ours.broken_progress} answers with progress doubled or lost"),
+        (bool(verdicts), "no call was resumed, so nothing was shown"),
+        (
+            all(line.get("verdict") == "resumed" for line in verdicts),
+            "a resume that could be honest was refused",
+        ),
+    ]
+    broken = [text for holds, text in checks if not holds]
+    return broken + [f"{scene.name}: {scene.promise}" for scene in scenes if not scene.kept]
+
+
+def _missing_faults(direct: Column, example: Column) -> list[str]:
+    missing = []
+    if not direct.doubled_effects:
+        missing.append("straight to a server without a store no effect was doubled: the cuts show nothing")
+    if not example.count("other"):
+        missing.append("with the example store no call got another's answer: the cuts show nothing")
+    return missing

@@ -1,0 +1,186 @@
+"""`counterfoil gateway`: serve MCP behind a gateway that makes streams resumable.
+
+It reads the configuration, builds the gateway and serves it until SIGTERM or SIGINT; it decides nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import signal
+import ssl
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from counterfoil.adapters.gateway.application import Gateway
+from counterfoil.adapters.gateway.config import (
+    GatewayConfig,
+    ServeConfig,
+    UpstreamConfig,
+    load_config,
+    show_config,
+    split_address,
+)
+from counterfoil.adapters.gateway.routes import Route, make_routes_to
+from counterfoil.adapters.gateway.scopes import HeaderSource, JwtSource, Scopes, Source
+from counterfoil.adapters.gateway.upstream_url import UrlUpstream
+from counterfoil.adapters.serving import listen, serve_app
+from counterfoil.errors import ConfigError
+from counterfoil.native import KeyRing
+from counterfoil.stores.replay.store import ReplayStore
+
+#: flag -> key of the configuration
+_FLAGS = {
+    "listen": "serve.listen",
+    "backend": "serve.backend",
+    "keys": "serve.keys",
+    "scope": "serve.scope",
+    "principal": "serve.principal",
+    "trusted_proxy": "serve.trusted_proxies",
+    "allow_host": "gateway.allow_hosts",
+    "allow_origin": "gateway.allow_origins",
+    "max_revision": "gateway.max_revision",
+    "retry_ms": "gateway.retry_ms",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags; every other setting has its name in the file and the environment."""
+    parser.add_argument("--config", type=Path, metavar="FILE", help="a TOML file (flags and environment win)")
+    parser.add_argument(
+        "--upstream",
+        action="append",
+        metavar="URL",
+        help="the MCP endpoint behind the gateway (may be repeated)",
+    )
+    parser.add_argument("--listen", metavar="HOST:PORT", help="where to listen (default 127.0.0.1:8080)")
+    parser.add_argument(
+        "--backend", choices=("asyncio", "trio"), help="asyncio by uvicorn (default), or trio by hypercorn"
+    )
+    parser.add_argument("--keys", metavar="FILE", help="the file that signs event IDs (counterfoil keys new)")
+    parser.add_argument("--scope", metavar="SOURCE", help="the tenant: header:NAME or jwt:CLAIM")
+    parser.add_argument("--principal", metavar="SOURCE", help="the principal: header:NAME or jwt:CLAIM")
+    parser.add_argument(
+        "--trusted-proxy",
+        action="append",
+        metavar="NET",
+        help="a proxy whose headers are believed",
+    )
+    parser.add_argument("--allow-host", action="append", metavar="HOST", help="a Host to answer (loopback)")
+    parser.add_argument("--allow-origin", action="append", metavar="ORIGIN", help="an Origin to answer")
+    parser.add_argument(
+        "--max-revision", metavar="DATE", help="answer as a server of this MCP revision, such as 2025-11-25"
+    )
+    parser.add_argument("--retry-ms", type=int, metavar="N", help="the reconnection time told to clients")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="SECTION.KEY=VALUE",
+        help="any other setting, for example gateway.beat_s=5 (may be repeated)",
+    )
+    parser.add_argument("--check", action="store_true", help="print the effective configuration and exit")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve; returns 0 after a drain that was asked for."""
+    config = load_config(arguments.config, os.environ, flags_of(arguments))
+    if arguments.check:
+        build_gateway(config)
+        sys.stdout.write(show_config(config))
+        return 0
+    log_to_stderr()
+    anyio.run(serve, config, backend=config.serve.backend)
+    return 0
+
+
+def flags_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return what was given on the command line, by key of the configuration."""
+    flags: dict[str, Any] = {}
+    if arguments.upstream:
+        flags["upstream"] = arguments.upstream
+    for name, key in _FLAGS.items():
+        if getattr(arguments, name) is not None:
+            flags[key] = getattr(arguments, name)
+    for text in arguments.set:
+        key, equals, value = text.partition("=")
+        if not equals or "." not in key:
+            raise ConfigError("--set", f"{text!r} is not SECTION.KEY=VALUE")
+        flags[key] = value
+    return flags
+
+
+def build_gateway(config: GatewayConfig) -> Gateway:
+    """Build the gateway that a configuration describes; raises `ConfigError`."""
+    keys = KeyRing.from_file(config.serve.keys) if config.serve.keys is not None else KeyRing.random()
+    if keys.is_ephemeral:
+        _log().warning(
+            "%s", json.dumps({"event": "ephemeral-key", "note": "cursors die with this process; see --keys"})
+        )
+    return Gateway(
+        upstream=[route for upstream in config.upstream for route in _routes_of(upstream)],
+        store=ReplayStore(limits=config.limits, keys=keys),
+        scope=Scopes(
+            _source(config.serve, config.serve.scope), _source(config.serve, config.serve.principal)
+        ),
+        settings=config.gateway,
+        limits=config.limits,
+    )
+
+
+async def serve(config: GatewayConfig) -> None:
+    """Serve until SIGTERM or SIGINT, then drain."""
+    host, port = split_address(config.serve.listen)
+    listener = listen(host, port)
+    stop = anyio.Event()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_stop_at_signal, stop)
+        facts = {"event": "listening", "port": listener.getsockname()[1], "backend": config.serve.backend}
+        _log().info("%s", json.dumps(facts))
+        await serve_app(build_gateway(config), listener, stop, grace_s=config.serve.drain_s)
+        tasks.cancel_scope.cancel()
+
+
+async def _stop_at_signal(stop: anyio.Event) -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for number in signals:
+            _log().info("%s", json.dumps({"event": "draining", "signal": number.name}))
+            stop.set()
+
+
+def _routes_of(upstream: UpstreamConfig) -> list[Route]:
+    tls = ssl.create_default_context(cafile=upstream.ca) if upstream.ca is not None else None
+    try:
+        target = UrlUpstream(upstream.url, connect_timeout_s=upstream.connect_timeout_s, tls=tls)
+    except ValueError as error:
+        raise ConfigError("upstream.url", str(error)) from None
+    return make_routes_to(target, upstream.url, prefix=upstream.prefix)
+
+
+def _source(serve_config: ServeConfig, source: str | None) -> Source | None:
+    if source is None:
+        return None
+    kind, _, name = source.partition(":")
+    if kind == "header":
+        return HeaderSource(name, serve_config.trusted_proxies)
+    assert serve_config.jwt_keys is not None, "the configuration was checked"
+    keys = json.loads(Path(serve_config.jwt_keys).read_text(encoding="utf-8"))
+    return JwtSource(name, keys, audience=serve_config.jwt_audience, issuer=serve_config.jwt_issuer)
+
+
+def _log() -> logging.Logger:
+    return logging.getLogger("counterfoil.gateway")
+
+
+def log_to_stderr() -> None:
+    """One line per event on stderr: our lines are JSON objects already."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    logger = logging.getLogger("counterfoil")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
