@@ -268,7 +268,7 @@ async def test_a_session_that_was_deleted_is_404_and_reads_nothing(tmp_path: Pat
 
 
 async def test_cursors_that_are_foreign_or_forged_read_zero_bytes(tmp_path: Path) -> None:
-    async with gateway_to_server(tmp_path / "e") as (port, behind):
+    async with gateway_to_server(tmp_path / "e") as (port, _behind):
         url = f"http://127.0.0.1:{port}/mcp"
         ids: list[str] = []
 

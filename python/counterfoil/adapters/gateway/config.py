@@ -111,7 +111,10 @@ def _set(tree: dict[str, Any], section: str, name: str, value: Any) -> None:
     if section == "upstream":
         tree["upstream"] = [{"url": url.strip()} for url in value.split(",")]
         return
-    kind = _SECTIONS[section].__annotations__[name]
+    known = _SECTIONS.get(section)
+    if known is None or name not in known.__struct_fields__:
+        raise ConfigError(f"{section}.{name}", f"no such setting; sections are {', '.join(_SECTIONS)}")
+    kind = known.__annotations__[name]
     if isinstance(value, str) and "tuple" in str(kind):
         value = [part.strip() for part in value.split(",")]
     tree.setdefault(section, {})[name] = value

@@ -40,7 +40,7 @@ async def show(seed: int, calls: int, page: Path) -> int:
         ring = KeyRing.from_secret(secrets.token_bytes(SECRET_BYTES), made_s=int(time.time()))
         write_key_file(stage.keys, ring, replace=False)
         print(
-            f"{plan.sessions} agents at a time, {calls} calls each; each is cut once, behind its first event.\n"
+            f"{plan.sessions} agents, {calls} calls each; each is cut once, behind its first id.\n"
             "A call that failed is made once more, in a new session.\n"
             ". right   X another call's answer   E error   H hung\n"
         )
