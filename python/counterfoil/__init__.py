@@ -53,6 +53,7 @@ from counterfoil.native import StreamToken as StreamToken
 from counterfoil.native import __version__ as __version__
 from counterfoil.native import encode_comment as encode_comment
 from counterfoil.native import encode_event as encode_event
+from counterfoil.protocol.client_stream import ClientStream as ClientStream
 from counterfoil.stores.replay.reader import Reader as Reader
 from counterfoil.stores.replay.statistics import ReplayStatistics as ReplayStatistics
 from counterfoil.stores.replay.store import EphemeralKeyWarning as EphemeralKeyWarning
@@ -60,6 +61,7 @@ from counterfoil.stores.replay.store import ReplayStore as ReplayStore
 
 __all__ = [
     "AnswerTooLarge",
+    "ClientStream",
     "CounterfoilError",
     "Cursor",
     "DigestChain",

@@ -109,3 +109,14 @@ class UnknownContinuityVersion(ContinuityError):
 
 class MalformedInbandError(CounterfoilError, ValueError):
     """A JSON-RPC error with our code whose `data["io.counterfoil"]` does not have our shape."""
+
+
+# --- machines
+
+
+class StreamStateError(CounterfoilError, RuntimeError):
+    """The caller told a state machine of something that cannot happen in its state."""
+
+
+class StreamRecordUnreadable(CounterfoilError, ValueError):
+    """What was kept of a stream is of a newer version, or damaged: its stream starts without a cursor."""

@@ -1,0 +1,670 @@
+"""Walk one stream of a client: from what happened, through the verdict, to what to do.
+
+It decides nothing by itself: `states` says where to go, `counterfoil.decisions` judges, `track` knows where
+events stand.  The client and the gateway's upstream leg drive it; it does no I/O and reads no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import assert_never
+
+import counterfoil.protocol.client_stream.commands as do
+import counterfoil.protocol.client_stream.inputs as inputs
+from counterfoil.decisions.event_check import check_event
+from counterfoil.decisions.reconnect import FULL, Spent, after_failure, after_poll
+from counterfoil.decisions.resume import classify_resume
+from counterfoil.errors import LimitExceeded
+from counterfoil.model.events import EventEvidence, Identity, Keyed, Mode, Name, Scheme
+from counterfoil.model.evidence import Asked, Evidence, Progress, Session
+from counterfoil.model.stream import Place, StreamRecord
+from counterfoil.model.tokens import Executed, Next, StreamKind, Why
+from counterfoil.model.verdicts import (
+    EventJudgement,
+    Fault,
+    Forged,
+    Fresh,
+    Gap,
+    New,
+    NotResumable,
+    Pending,
+    Reoriginated,
+    Resumed,
+    ResumeVerdict,
+    Unverifiable,
+)
+from counterfoil.native import SseBlock, SseComment, SseEvent
+from counterfoil.protocol.client_stream.asking import headers_for
+from counterfoil.protocol.client_stream.connection import SESSION_HEADER, Connection, Item, Kind
+from counterfoil.protocol.client_stream.envelope import Envelope, read_envelope
+from counterfoil.protocol.client_stream.gathered import read_comment_or_none
+from counterfoil.protocol.client_stream.requests import Requests, outcome_without_answer
+from counterfoil.protocol.client_stream.settings import OnLostStream, OnUnverifiable, StreamSettings
+from counterfoil.protocol.client_stream.states import READING, State, Step, advance
+from counterfoil.protocol.client_stream.statuses import Meaning, is_not_applied, meaning_of
+from counterfoil.protocol.client_stream.track import Arrived, AskedWith, Track
+from counterfoil.protocol.continuity import CommentKind, ConnectionComment, ContinuityClaim
+
+_LOST = Gap | Reoriginated | Unverifiable
+
+
+class ClientStream:
+    """One stream of a client, without I/O.
+
+    Tell :meth:`receive` what happened and carry out the commands that it returns, in their order.
+    `mint_epoch` gives a fresh random text for a local epoch, `jitter` a number in [0, 1); `record` is what
+    an earlier process kept.
+    """
+
+    def __init__(
+        self,
+        settings: StreamSettings,
+        *,
+        mint_epoch: Callable[[], str],
+        jitter: Callable[[], float],
+        record: StreamRecord | None = None,
+    ) -> None:
+        self._settings = settings
+        self._mint_epoch = mint_epoch
+        self._jitter = jitter
+        self._state = State.UNOPENED
+        self._session_id = settings.session_id
+        request = settings.request
+        self._requests = Requests(() if request is None else (request.request_id,))
+        self._track = Track(
+            settings.stream, mint_epoch() if record is None else record.epoch, settings.declared
+        )
+        if record is not None:
+            self._track.restore(record)
+        self._was_opened = record is not None
+        self._connection: Connection | None = None
+        self._is_connected = False
+        self._verdict: ResumeVerdict | None = None
+        self._budget = FULL
+        self._retry_ms: int | None = None
+        self._token: str | None = None
+        self._gives_up_overlap = False
+        self._takes_loss = False
+        self._is_at_most_once = False
+        self._is_paused = False
+        self._told_pending = False
+        self._judge_at: float | None = None
+        self._behind_at: float | None = None
+        self._reopen_at: float | None = None
+        self._wake_at: float | None = None
+        self._now = 0.0
+        self._out: list[do.Command] = []
+
+    # --- what the driver sees
+
+    @property
+    def state(self) -> State:
+        """Where the stream stands."""
+        return self._state
+
+    @property
+    def verdict(self) -> ResumeVerdict | None:
+        """The verdict on the present connection, or on the last one that had one."""
+        return self._verdict
+
+    @property
+    def session_id(self) -> str | None:
+        """The session, as settled by the settings or by the first answer."""
+        return self._session_id
+
+    @property
+    def outstanding(self) -> tuple[int | str, ...]:
+        """The ids of the requests that wait for an answer."""
+        return self._requests.ids
+
+    @property
+    def record(self) -> StreamRecord:
+        """What to keep of this stream, as of now."""
+        return StreamRecord(
+            server=self._settings.server,
+            stream=self._settings.stream,
+            kind=self._settings.kind,
+            session_id=self._session_id,
+            principal=self._settings.principal,
+            revision=self._settings.revision,
+            epoch=self._track.epoch,
+            processed=self._track.positions.processed,
+            held=self._track.positions.held,
+            request=self._settings.request,
+        )
+
+    def receive(self, happened: inputs.Happened, *, now: float) -> list[do.Command]:
+        """Take what happened and return what to do; `now` is seconds on one rising clock.
+
+        Raises `StreamStateError` for something that cannot happen in this state; what comes late for a
+        connection that is closed already is passed over.
+        """
+        self._now = max(now, self._now)
+        self._out = []
+        match happened:
+            case inputs.OpenRequested():
+                self._ask()
+            case inputs.HeadReceived():
+                self._read_head(happened)
+            case inputs.BytesReceived():
+                self._read_bytes(happened.chunk)
+            case inputs.BodyEnded():
+                self._read_end(is_clean=happened.clean)
+            case inputs.ConnectionFailed():
+                self._fail_to_connect(was_sent=happened.sent)
+            case inputs.TimePassed():
+                self._look_at_the_time()
+            case inputs.EventsProcessed():
+                self._settle_events(happened.through)
+            case inputs.LossAccepted():
+                self._accept_loss()
+            case inputs.Abandoned():
+                self._finish(Why.CANCELLED)
+            case _:
+                assert_never(happened)
+        self._plan_wake()
+        return self._out
+
+    # --- asking
+
+    def _ask(self) -> None:
+        if self._was_opened and self._cannot_ask():
+            return self._finish(Why.NO_CURSOR)
+        asked = self._choose_asked()
+        self._step(Step.ASKED)
+        is_post = self._settings.kind is StreamKind.CALL and not self._was_opened
+        self._connection = Connection(
+            asked, limits=self._settings.limits, is_resumable=self._settings.is_resumable, is_post=is_post
+        )
+        self._track.connect(asked)
+        self._told_pending = False
+        self._reopen_at = None
+        headers = headers_for(self._settings, asked, session_id=self._session_id, is_post=is_post)
+        self._is_connected = True
+        self._do(do.Open(resumes=not is_post, headers=headers))
+        return None
+
+    def _cannot_ask(self) -> bool:
+        # A GET without a cursor would open the standalone stream, not this call's.
+        return self._settings.kind is StreamKind.CALL and not self._track.has_cursor
+
+    def _choose_asked(self) -> AskedWith:
+        if self._takes_loss:
+            return AskedWith(Asked.ACCEPTED)
+        if not self._was_opened:
+            return AskedWith(Asked.FIRST)
+        return self._track.ask(newest=self._gives_up_overlap)
+
+    # --- the head
+
+    def _read_head(self, head: inputs.HeadReceived) -> None:
+        connection = self._connection
+        if self._state is not State.OPENING or connection is None:
+            return None
+        self._was_opened = True
+        kind = connection.read_head(
+            head.status,
+            head.headers,
+            session_id=self._session_id,
+            declared=self._settings.declared,
+            token=self._token,
+        )
+        if self._session_id is None:
+            self._session_id = head.headers.get(SESSION_HEADER)
+        if kind is Kind.REFUSAL:
+            return self._refuse(connection)
+        self._step(Step.ANSWERED)
+        self._judge_at = self._now + self._settings.judge_within
+        if kind is Kind.CLAIM:
+            # No event can come that would contradict it, and nothing else to wait for.
+            connection.gathered.progress = Progress.WAITED
+        self._judge(connection)
+        if kind is Kind.CLAIM and self._state in READING:
+            self._end_of_claim(connection)
+        return None
+
+    def _refuse(self, connection: Connection) -> None:
+        self._close()
+        meaning = meaning_of(connection.status)
+        extent = do.Extent.SESSION if meaning is Meaning.SESSION_OVER else do.Extent.STREAM
+        if connection.is_post:
+            has_retry_after = connection.retry_after_ms is not None
+            was_refused = is_not_applied(connection.status, has_retry_after=has_retry_after)
+            executed = Executed.NO if was_refused else Executed.UNKNOWN
+            return self._finish(Why.STATUS, extent=extent, executed=executed)
+        if meaning is Meaning.SESSION_OVER:
+            return self._finish(Why.SESSION, extent=extent)
+        if meaning is Meaning.STREAM_OVER:
+            return self._finish(Why.STATUS)
+        if meaning is not Meaning.KEEP:
+            self._gives_up_overlap = True
+        return self._ask_again_later(connection, is_poll=False)
+
+    def _end_of_claim(self, connection: Connection) -> None:
+        # A verdict on a status without a stream: nothing follows it.
+        self._close()
+        if self._state is State.FLOWING and self._settings.kind is StreamKind.STANDALONE:
+            return self._finish(Why.ENDED)
+        return self._interrupt(connection, is_clean=True)
+
+    # --- the body
+
+    def _read_bytes(self, chunk: bytes) -> None:
+        connection = self._connection
+        if self._state not in READING or connection is None:
+            return None
+        try:
+            items = connection.feed(chunk)
+        except LimitExceeded:
+            return self._break(connection, Why.TOO_LARGE, Next.RETRY)
+        for item in items:
+            if self._state not in READING:
+                return None
+            self._read_item(connection, item)
+        return None
+
+    def _read_item(self, connection: Connection, item: Item) -> None:
+        connection.gathered.note_line()
+        if isinstance(item, SseComment):
+            self._read_comment(connection, item.text)
+        elif isinstance(item, SseBlock) or not item.data:
+            if item.id:
+                self._read_echo(connection, item.id)
+        else:
+            self._read_event(connection, item)
+        if self._state is State.JUDGING:
+            self._judge(connection)
+
+    def _read_comment(self, connection: Connection, text: str) -> None:
+        comment = read_comment_or_none(text)
+        if isinstance(comment, ContinuityClaim):
+            connection.gathered.note_claim(comment)
+        elif comment is not None:
+            self._compare_position(connection, comment)
+
+    def _compare_position(self, connection: Connection, comment: ConnectionComment) -> None:
+        is_end = comment.kind is CommentKind.END
+        if self._state is State.FLOWING and self._track.ids_epoch is not None:
+            if comment.epoch != self._track.ids_epoch:
+                return self._break(connection, Why.EPOCH, Next.RETRY)
+            is_behind = comment.last is not None and comment.last > (self._track.sequence or 0)
+            if is_behind and is_end:
+                return self._break(connection, Why.BEHIND, Next.RETRY)
+            if is_behind and self._behind_at is None:
+                self._behind_at = self._now + self._settings.judge_within
+            elif not is_behind:
+                self._behind_at = None
+        return self._read_last_comment(connection, comment.why) if is_end else None
+
+    def _read_last_comment(self, connection: Connection, why: Why | None) -> None:
+        self._close()
+        if why is Why.SESSION:
+            return self._finish(Why.SESSION, extent=do.Extent.SESSION)
+        if why in (Why.SUPERSEDED, Why.CANCELLED, Why.ENDED):
+            return self._finish(why)
+        return self._interrupt(connection, is_clean=True, is_end=True)
+
+    def _read_echo(self, connection: Connection, event_id: str) -> None:
+        if self._state is State.JUDGING:
+            connection.gathered.note_echo(event_id)
+        elif self._state is State.FLOWING:
+            self._track.echo(event_id)
+
+    def _read_end(self, *, is_clean: bool) -> None:
+        connection = self._connection
+        if self._state not in READING or connection is None:
+            return
+        self._is_connected = False
+        connection.gathered.progress = Progress.WAITED
+        if self._state is State.JUDGING:
+            self._judge(connection)
+        if connection.kind is Kind.JSON and is_clean and self._state is State.FLOWING:
+            self._read_json(connection)
+        if self._state in READING:
+            self._interrupt(connection, is_clean=is_clean)
+
+    def _read_json(self, connection: Connection) -> None:
+        answered = self._requests.among(read_envelope(connection.json).answers)
+        self._answer(connection, answered, connection.json, None)
+
+    # --- the verdict
+
+    def _judge(self, connection: Connection) -> None:
+        verdict = classify_resume(connection.gathered.evidence(self._requests.ids))
+        if isinstance(verdict, Pending):
+            return self._wait_on(connection, verdict)
+        self._judge_at = None
+        self._verdict = verdict
+        self._do(do.Report(verdict))
+        match verdict:
+            case New() | NotResumable():
+                self._begin(connection)
+            case Resumed():
+                self._resume(connection, verdict)
+            case Forged():
+                self._finish(verdict.why, extent=do.Extent.SESSION, evidence=verdict.evidence)
+            case Gap() | Reoriginated() | Unverifiable():
+                self._lose(connection, verdict)
+            case _:
+                assert_never(verdict)
+        return None
+
+    def _wait_on(self, connection: Connection, verdict: Pending) -> None:
+        if connection.gathered.progress is not Progress.WAITED:
+            return
+        if verdict.next is Next.RETRY:
+            self._close()
+            self._interrupt(connection, is_clean=False)
+        elif not self._told_pending:
+            self._told_pending = True
+            self._do(do.TellPending(connection.gathered.evidence(self._requests.ids)))
+
+    def _begin(self, connection: Connection) -> None:
+        if connection.asked.how is not Asked.FIRST:
+            self._track.start(self._mint_epoch())
+        self._takes_loss = False
+        self._is_at_most_once = False
+        self._token = connection.token
+        self._step(Step.CONTINUED)
+        self._track.begin_at(connection.gathered.echo_id, connection.gathered.base)
+        self._do(do.Keep(self.record))
+
+    def _resume(self, connection: Connection, verdict: Resumed) -> None:
+        self._gives_up_overlap = False
+        self._step(Step.CONTINUED)
+        if verdict.next is Next.DONE:
+            return self._finish(Why.ENDED, evidence=verdict.evidence)
+        if connection.gathered.echo_id and self._track.scheme is Scheme.FOREIGN:
+            self._track.echo(connection.gathered.echo_id)
+        return None
+
+    def _lose(self, connection: Connection, verdict: _LOST) -> None:
+        if connection.gathered.session is Session.REPLACED:
+            return self._finish(Why.SESSION, extent=do.Extent.SESSION, evidence=verdict.evidence)
+        if isinstance(verdict, Unverifiable) and self._may_deliver_unverified(connection):
+            self._track.start(self._mint_epoch())
+            self._is_at_most_once = True
+            self._step(Step.CONTINUED)
+            self._do(do.Keep(self.record))
+            return None
+        if self._settings.kind is StreamKind.STANDALONE:
+            return self._lose_standalone()
+        is_gone = verdict.next is Next.RECONCILE and (
+            isinstance(verdict, Gap) or verdict.executed is Executed.NO or connection.kind is Kind.CLAIM
+        )
+        if is_gone:
+            return self._finish(verdict.why, executed=verdict.executed, evidence=verdict.evidence)
+        self._step(Step.BROKEN)
+        return None
+
+    def _may_deliver_unverified(self, connection: Connection) -> bool:
+        wanted = self._settings.on_unverifiable is OnUnverifiable.AT_MOST_ONCE
+        return wanted and connection.kind is Kind.STREAM
+
+    def _lose_standalone(self) -> None:
+        self._close()
+        self._track.start(self._mint_epoch())
+        self._step(Step.LOST)
+        self._do(do.Keep(self.record))
+        if self._settings.on_lost_stream is OnLostStream.ACCEPT:
+            self._accept_loss()
+
+    def _accept_loss(self) -> None:
+        self._step(Step.ACCEPTED)
+        self._takes_loss = True
+        planned = after_failure(
+            self._budget, limits=self._settings.reconnect, now=self._now, jitter=self._jitter()
+        )
+        if isinstance(planned, Spent):
+            return self._finish(planned.why)
+        self._budget = planned.budget
+        self._reopen_at = planned.at
+        return None
+
+    # --- events
+
+    def _read_event(self, connection: Connection, event: SseEvent[bytes]) -> None:
+        arrived = Arrived(event.event, event.data, event.id)
+        if self._state is State.JUDGING:
+            connection.gathered.note_first(self._track.compare_first(arrived, connection.asked))
+            self._judge(connection)
+        if self._state not in READING:
+            return
+        envelope = read_envelope(event.data)
+        answered = self._requests.among(envelope.answers)
+        if self._state is State.FLOWING:
+            self._read_flowing(connection, arrived, envelope, answered)
+        elif self._state is State.ANSWER_ONLY:
+            self._read_answer_only(connection, arrived, envelope, answered)
+        else:
+            self._answer(connection, answered, arrived.data, None)
+
+    def _read_flowing(
+        self,
+        connection: Connection,
+        arrived: Arrived,
+        envelope: Envelope,
+        answered: tuple[int | str, ...],
+    ) -> None:
+        found = self._track.identify(arrived)
+        judgement = check_event(
+            EventEvidence(
+                scheme=self._track.scheme,
+                identity=found.identity,
+                seen=found.seen,
+                body=envelope.body,
+                name=_name_of(arrived),
+                settles=bool(answered),
+            )
+        )
+        if isinstance(judgement, Fault):
+            self._answer(connection, answered, arrived.data, None)
+            return self._break(connection, judgement.why, judgement.next)
+        place, is_new = self._track.take(arrived, found)
+        self._behind_at = None
+        if is_new:
+            self._budget = FULL
+        self._hand_over(judgement, arrived, place)
+        self._answer(connection, answered, arrived.data, place)
+        self._pause_if_full()
+        return None
+
+    def _hand_over(self, judgement: EventJudgement, arrived: Arrived, place: Place) -> None:
+        if judgement.settles:
+            return
+        if isinstance(judgement, Fresh):
+            self._do(
+                do.Deliver(
+                    place=place, data=arrived.data, judgement=judgement, at_most_once=self._is_at_most_once
+                )
+            )
+        else:
+            self._do(do.PassOver(place=place, judgement=judgement))
+
+    def _read_answer_only(
+        self,
+        connection: Connection,
+        arrived: Arrived,
+        envelope: Envelope,
+        answered: tuple[int | str, ...],
+    ) -> None:
+        find_key = self._settings.payload_key
+        is_keyed = not answered and find_key is not None and find_key(arrived.data) is not None
+        judgement = check_event(
+            EventEvidence(
+                scheme=self._track.scheme,
+                identity=Identity.NEXT,
+                body=envelope.body,
+                name=_name_of(arrived),
+                mode=Mode.RESPONSE_ONLY,
+                keyed=Keyed.YES if is_keyed else Keyed.NO,
+                settles=bool(answered),
+                stream_why=Why.SIGNALLED if self._verdict is None else self._verdict.why,
+            )
+        )
+        if isinstance(judgement, Fresh):
+            place = self._track.stray(arrived)
+            self._do(do.Deliver(place=place, data=arrived.data, judgement=judgement, at_most_once=True))
+        self._answer(connection, answered, arrived.data, None)
+
+    def _answer(
+        self, connection: Connection, answered: tuple[int | str, ...], data: bytes, place: Place | None
+    ) -> None:
+        for request_id in answered:
+            self._budget = FULL
+            trusts = connection.gathered.has_claim
+            self._do(self._requests.answer(request_id, data, place, trusts_inband_errors=trusts))
+        if answered and not self._requests.ids and self._settings.kind is StreamKind.CALL:
+            self._finish(Why.ENDED)
+
+    def _settle_events(self, through: int) -> None:
+        positions = self._track.positions
+        positions.settle(through)
+        if self._is_paused and positions.unprocessed <= self._settings.unprocessed_max // 2:
+            self._is_paused = False
+            self._do(do.ResumeReading())
+
+    def _pause_if_full(self) -> None:
+        is_full = self._track.positions.unprocessed >= self._settings.unprocessed_max
+        if is_full and not self._is_paused and self._state in READING:
+            self._is_paused = True
+            self._do(do.PauseReading())
+
+    # --- between connections
+
+    def _fail_to_connect(self, *, was_sent: bool) -> None:
+        connection = self._connection
+        if self._state is not State.OPENING or connection is None:
+            return None
+        self._is_connected = False
+        if connection.is_post:
+            executed = Executed.UNKNOWN if was_sent else Executed.NO
+            return self._finish(Why.NO_CURSOR if was_sent else Why.UNSENT, executed=executed)
+        return self._ask_again_later(connection, is_poll=False)
+
+    def _break(self, connection: Connection, why: Why, following: Next) -> None:
+        if self._state not in READING:
+            return None
+        self._close()
+        self._do(do.TellFault(why))
+        if following is Next.STOP:
+            return self._finish(why)
+        return self._interrupt(connection, is_clean=False)
+
+    def _interrupt(self, connection: Connection, *, is_clean: bool, is_end: bool = False) -> None:
+        verdict = self._verdict
+        if self._state is State.ANSWER_ONLY and verdict is not None and verdict.next is not Next.CONTINUE:
+            return self._finish(verdict.why, executed=_executed(verdict), evidence=verdict.evidence)
+        if not self._settings.is_resumable:
+            return self._finish(Why.REVISION)
+        if self._cannot_ask():
+            return self._finish(Why.NO_CURSOR)
+        has_retry = connection.retry_ms is not None and self._track.has_cursor
+        return self._ask_again_later(connection, is_poll=is_clean and (has_retry or is_end))
+
+    def _ask_again_later(self, connection: Connection, *, is_poll: bool) -> None:
+        self._judge_at = self._behind_at = None
+        if connection.retry_ms is not None:
+            self._retry_ms = connection.retry_ms
+        retry_ms = max(self._retry_ms or 0, connection.retry_after_ms or 0)
+        limits, deadline = self._settings.reconnect, self._settings.deadline
+        if is_poll:
+            planned = after_poll(
+                self._budget, limits=limits, now=self._now, retry_ms=retry_ms, deadline=deadline
+            )
+        else:
+            planned = after_failure(
+                self._budget,
+                limits=limits,
+                now=self._now,
+                jitter=self._jitter(),
+                retry_ms=retry_ms,
+                deadline=deadline,
+            )
+        if isinstance(planned, Spent):
+            return self._finish(planned.why)
+        self._step(Step.INTERRUPTED)
+        self._unpause()
+        self._budget = planned.budget
+        self._reopen_at = planned.at
+        return None
+
+    def _unpause(self) -> None:
+        # The next connection starts unpaused; a full one pauses it with its first event.
+        self._is_paused = False
+
+    # --- time
+
+    def _look_at_the_time(self) -> None:
+        deadline = self._settings.deadline
+        if deadline is not None and self._now >= deadline and self._state is not State.ENDED:
+            return self._finish(Why.DEADLINE)
+        if self._is_due(self._reopen_at) and self._state is State.WAITING:
+            return self._ask()
+        connection = self._connection
+        if connection is not None and self._state in READING:
+            self._look_at_the_connection(connection)
+        return None
+
+    def _look_at_the_connection(self, connection: Connection) -> None:
+        if self._is_due(self._judge_at):
+            self._judge_at = None
+            connection.gathered.progress = Progress.WAITED
+            self._judge(connection)
+            if self._state is State.JUDGING and self._track.is_probe(connection.asked):
+                # Silence: the overlap does not show; ask once more with the newest id.
+                self._gives_up_overlap = True
+                self._close()
+                return self._interrupt(connection, is_clean=False)
+        if self._is_due(self._behind_at):
+            return self._break(connection, Why.BEHIND, Next.RETRY)
+        return None
+
+    def _is_due(self, at: float | None) -> bool:
+        return at is not None and self._now >= at
+
+    def _plan_wake(self) -> None:
+        if self._state is State.ENDED:
+            return
+        times = (self._judge_at, self._behind_at, self._reopen_at, self._settings.deadline)
+        earliest = min((at for at in times if at is not None), default=None)
+        if earliest is not None and earliest != self._wake_at:
+            self._do(do.WakeAt(earliest))
+        self._wake_at = earliest
+
+    # --- ends
+
+    def _finish(
+        self,
+        why: Why,
+        *,
+        extent: do.Extent = do.Extent.STREAM,
+        executed: Executed | None = None,
+        evidence: Evidence | None = None,
+    ) -> None:
+        if self._state is State.ENDED:
+            return
+        self._close()
+        for settled in self._requests.settle_all(outcome_without_answer(why, executed, evidence)):
+            self._do(settled)
+        self._step(Step.FINISHED)
+        self._do(do.End(extent=extent, why=why))
+
+    def _close(self) -> None:
+        if self._is_connected:
+            self._is_connected = False
+            self._do(do.Close())
+
+    def _step(self, step: Step) -> None:
+        self._state = advance(self._state, step)
+
+    def _do(self, command: do.Command) -> None:
+        self._out.append(command)
+
+
+def _name_of(arrived: Arrived) -> Name:
+    return Name.MESSAGE if arrived.name == "message" else Name.OTHER
+
+
+def _executed(verdict: ResumeVerdict) -> Executed | None:
+    return verdict.executed if isinstance(verdict, Gap | Reoriginated | Unverifiable) else None
