@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import xxhash
 from counterfoil import KeyCheck, KeyRing, Scope, StreamToken
-from counterfoil.model.tokens import Executed, Next, VerdictToken
+from counterfoil.model.tokens import Executed, Next, VerdictToken, Why
 from counterfoil.native import EventId
 from counterfoil.protocol import continuity, inband_error
 
@@ -139,6 +139,15 @@ def test_every_member_and_token_is_on_the_page() -> None:
             assert f"`{token}`" in section
     for want in (*continuity.Want, *continuity.CommentKind):
         assert f"`{want}`" in section
+
+
+def test_every_reason_on_the_page_is_one_of_ours() -> None:
+    table = DOCUMENT.split("### Reasons")[1].split("###")[0]
+    rows = [line.split("|")[2] for line in table.splitlines() if line.startswith("|")][2:]
+    assert len(rows) == 8
+    named = {word for row in rows for word in re.findall(r"`([a-z-]+)`", row)}
+    assert len(named) > 25
+    assert named <= set(Why)
 
 
 def test_the_in_band_error_of_the_page_is_ours() -> None:

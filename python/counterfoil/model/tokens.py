@@ -99,6 +99,7 @@ class Why(StrEnum):
     CANCELLED = "cancelled"
     SLOW = "slow"
     CLOSED = "closed"
+    IDLE = "idle"  # nobody read or wrote for too long
 
     # A call's end without its answer.
     ADOPTED = "adopted"
