@@ -120,3 +120,7 @@ class StreamStateError(CounterfoilError, RuntimeError):
 
 class StreamRecordUnreadable(CounterfoilError, ValueError):
     """What was kept of a stream is of a newer version, or damaged: its stream starts without a cursor."""
+
+
+class DispatchStateError(CounterfoilError, RuntimeError):
+    """A step of a dispatch came in a state that does not know it."""
