@@ -4,8 +4,9 @@
 //! could understand differently (a member that is there twice, an id that is no id) is `Invalid`.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
-use memchr::memchr2;
+use memchr::{memchr2, memmem};
 
 /// What a JSON-RPC message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -130,6 +131,28 @@ impl<'a> Members<'a> {
     }
 }
 
+/// The members that say what a message is.
+enum Key {
+    Id,
+    Method,
+    Result,
+    Error,
+    Other,
+}
+
+impl Key {
+    #[inline]
+    fn of(name: &[u8]) -> Self {
+        match name {
+            b"id" => Self::Id,
+            b"method" => Self::Method,
+            b"result" => Self::Result,
+            b"error" => Self::Error,
+            _ => Self::Other,
+        }
+    }
+}
+
 struct Scanner<'a> {
     data: &'a [u8],
     at: usize,
@@ -163,14 +186,14 @@ impl<'a> Scanner<'a> {
         }
         loop {
             self.skip_space();
-            let key = self.string()?;
+            let key = self.key()?;
             self.skip_space();
             if self.peek()? != b':' {
                 return None;
             }
             self.at += 1;
             self.skip_space();
-            self.member(&key, &mut members)?;
+            self.member(key, &mut members)?;
             self.skip_space();
             match self.peek()? {
                 b',' => self.at += 1,
@@ -184,22 +207,33 @@ impl<'a> Scanner<'a> {
     }
 
     /// `None` also for a member that is there twice: readers differ on which one counts.
-    fn member(&mut self, key: &str, members: &mut Members<'a>) -> Option<()> {
+    fn member(&mut self, key: Key, members: &mut Members<'a>) -> Option<()> {
         match key {
-            "id" if members.id.is_none() => members.id = Some(self.id()?),
-            "method" if members.method.is_none() => members.method = Some(self.string()?),
-            "result" if !members.has_result => {
+            Key::Id if members.id.is_none() => members.id = Some(self.id()?),
+            Key::Method if members.method.is_none() => members.method = Some(self.string()?),
+            Key::Result if !members.has_result => {
                 members.has_result = true;
                 self.skip_value()?;
             }
-            "error" if !members.has_error => {
+            Key::Error if !members.has_error => {
                 members.has_error = true;
                 self.skip_value()?;
             }
-            "id" | "method" | "result" | "error" => return None,
-            _ => self.skip_value()?,
+            Key::Other => self.skip_value()?,
+            _ => return None,
         }
         Some(())
+    }
+
+    fn key(&mut self) -> Option<Key> {
+        let start = self.at + 1;
+        let has_escapes = self.skip_string()?;
+        let inside = &self.data[start..self.at - 1];
+        if !has_escapes {
+            return Some(Key::of(inside));
+        }
+        let text = unescape(std::str::from_utf8(inside).ok()?)?;
+        Some(Key::of(text.as_bytes()))
     }
 
     fn id(&mut self) -> Option<MessageId<'a>> {
@@ -263,20 +297,20 @@ impl<'a> Scanner<'a> {
     fn skip_nested(&mut self) -> Option<()> {
         let mut depth = 0_usize;
         loop {
-            match self.peek()? {
+            self.at += find_structure(&self.data[self.at..])?;
+            match self.data[self.at] {
                 b'"' => {
                     self.skip_string()?;
                     continue;
                 }
                 b'{' | b'[' => depth += 1,
-                b'}' | b']' => {
+                _ => {
                     depth -= 1;
                     if depth == 0 {
                         self.at += 1;
                         return Some(());
                     }
                 }
-                _ => {}
             }
             self.at += 1;
         }
@@ -297,15 +331,60 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// Short strings are the rule, and a call into the vector search costs more than they do.
+const ONES: u64 = 0x0101_0101_0101_0101;
+const TOPS: u64 = 0x8080_8080_8080_8080;
+
+/// The top bit of each byte of `word` that is `byte`, exact up to the first one.
+#[inline]
+const fn matches_in(word: u64, byte: u8) -> u64 {
+    let zeros = word ^ (ONES * byte as u64);
+    zeros.wrapping_sub(ONES) & !zeros & TOPS
+}
+
+/// Eight bytes at a time: strings are short as a rule, and a call into the vector search costs more.
 #[inline]
 fn find_quote_or_backslash(rest: &[u8]) -> Option<usize> {
-    const NEAR: usize = 16;
-    let near = &rest[..rest.len().min(NEAR)];
-    if let Some(found) = near.iter().position(|&byte| byte == b'"' || byte == b'\\') {
-        return Some(found);
+    const NEAR: usize = 64;
+    let mut at = 0;
+    while let Some(word) = rest.get(at..).and_then(<[u8]>::first_chunk::<8>) {
+        if at == NEAR {
+            return memchr2(b'"', b'\\', &rest[at..]).map(|found| at + found);
+        }
+        let word = u64::from_le_bytes(*word);
+        let found = matches_in(word, b'"') | matches_in(word, b'\\');
+        if found != 0 {
+            return Some(at + found.trailing_zeros() as usize / 8);
+        }
+        at += 8;
     }
-    memchr2(b'"', b'\\', &rest[near.len()..]).map(|found| near.len() + found)
+    rest[at..].iter().position(|&byte| byte == b'"' || byte == b'\\').map(|found| at + found)
+}
+
+/// The next quote or bracket.
+#[inline]
+fn find_structure(rest: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    while let Some(word) = rest.get(at..).and_then(<[u8]>::first_chunk::<8>) {
+        let word = u64::from_le_bytes(*word);
+        // Square and curly brackets differ in one bit.
+        let folded = word | (ONES * 0x20);
+        let found = matches_in(word, b'"') | matches_in(folded, b'{') | matches_in(folded, b'}');
+        if found != 0 {
+            return Some(at + found.trailing_zeros() as usize / 8);
+        }
+        at += 8;
+    }
+    let is_structure = |byte: &u8| matches!(byte, b'"' | b'{' | b'}' | b'[' | b']');
+    rest[at..].iter().position(is_structure).map(|found| at + found)
+}
+
+/// Whether the message can have a member `id` at all; false only if it certainly has none.
+/// `has_backslash` is known to callers that have looked for other bytes as well.
+#[must_use]
+pub fn may_have_id(data: &[u8], has_backslash: bool) -> bool {
+    static ID: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new(b"\"id\""));
+    // An `i` or a `d` can also be written as an escape of its number, 0x69 and 0x64.
+    ID.find(data).is_some() || (has_backslash && memmem::find(data, b"\\u006").is_some())
 }
 
 /// The grammar of RFC 8259, section 6.

@@ -16,9 +16,6 @@ pub use slot::Mark;
 use slot::Slot;
 
 const PAGE: u32 = PAGE_BYTES as u32;
-/// Characters of a digest in a frame.
-const DIGEST_CHARS: usize = 11;
-
 /// The longest stored frame: positions wrap at 2^32 and must stay comparable.
 pub const MAX_FRAME_BYTES: usize = 1 << 30;
 
@@ -48,7 +45,7 @@ pub struct Ring {
     start: u32,
 }
 
-/// Receives bytes: a vector, or a slice of exactly the right length.
+/// Receives the bytes of frames.
 pub trait Out {
     /// Appends `bytes`.
     fn put(&mut self, bytes: &[u8]);
@@ -58,35 +55,6 @@ impl Out for Vec<u8> {
     #[inline]
     fn put(&mut self, bytes: &[u8]) {
         self.extend_from_slice(bytes);
-    }
-}
-
-/// A slice that is being filled; what does not fit is dropped and counted as missing.
-pub struct Filling<'a> {
-    slice: &'a mut [u8],
-    filled: usize,
-}
-
-impl<'a> Filling<'a> {
-    /// Nothing filled yet.
-    pub fn new(slice: &'a mut [u8]) -> Self {
-        Self { slice, filled: 0 }
-    }
-
-    /// Whether every byte of the slice was written.
-    #[must_use]
-    pub fn is_full(&self) -> bool {
-        self.filled == self.slice.len()
-    }
-}
-
-impl Out for Filling<'_> {
-    #[inline]
-    fn put(&mut self, bytes: &[u8]) {
-        if let Some(place) = self.slice.get_mut(self.filled..self.filled + bytes.len()) {
-            place.copy_from_slice(bytes);
-            self.filled += bytes.len();
-        }
     }
 }
 
@@ -158,8 +126,16 @@ impl Ring {
         self.slots.get(self.place(sequence)?).map(|slot| slot.mark())
     }
 
-    /// Appends the event made of `pieces`, at most [`MAX_FRAME_BYTES`] together, and returns its sequence.
-    pub fn append(&mut self, slabs: &mut Slabs, pieces: &[&[u8]], mark: Mark, stored_s: u64) -> u64 {
+    /// Appends the event made of `pieces`, at most [`MAX_FRAME_BYTES`] together, and returns its sequence;
+    /// `digest` is the one after it.
+    pub fn append(
+        &mut self,
+        slabs: &mut Slabs,
+        pieces: &[&[u8]],
+        digest: Digest,
+        mark: Mark,
+        stored_s: u64,
+    ) -> u64 {
         if self.slots.is_empty() {
             (self.origin, self.start) = (0, 0);
         }
@@ -179,7 +155,7 @@ impl Ring {
                 rest = &rest[count..];
             }
         }
-        self.slots.push_back(Slot::new(end, mark, stored_s));
+        self.slots.push_back(Slot::new(digest, end, mark, stored_s));
         self.last_sequence()
     }
 
@@ -195,9 +171,7 @@ impl Ring {
     pub fn trim_oldest(&mut self, slabs: &mut Slabs) -> Option<Trimmed> {
         let slot = *self.slots.front()?;
         let sequence = self.first;
-        if let Some(digest) = self.digest_at(slabs, sequence) {
-            self.before = digest;
-        }
+        self.before = slot.digest;
         self.slots.pop_front();
         self.first += 1;
         self.start = slot.end;
@@ -225,15 +199,11 @@ impl Ring {
 
     /// The digest after `sequence`, for `first - 1` and every event of the window.
     #[must_use]
-    pub fn digest_at(&self, slabs: &Slabs, sequence: u64) -> Option<Digest> {
-        if sequence + 1 == self.first {
+    pub fn digest_at(&self, sequence: u64) -> Option<Digest> {
+        if sequence.checked_add(1)? == self.first {
             return Some(self.before);
         }
-        let (start, _) = self.span(self.place(sequence)?);
-        let digits = sequence.checked_ilog10()? + 1;
-        let mut text = [0; DIGEST_CHARS];
-        self.copy_into(slabs, start.wrapping_add(digits + 1), &mut text);
-        Digest::parse(&text).ok()
+        self.slots.get(self.place(sequence)?).map(|slot| slot.digest)
     }
 
     /// Bytes stored of one event.
@@ -292,11 +262,6 @@ impl Ring {
             out.put(&slabs.bytes(page)[at as usize..(at + count) as usize]);
             inside += count;
         }
-    }
-
-    fn copy_into(&self, slabs: &Slabs, start: u32, into: &mut [u8]) {
-        let end = start.wrapping_add(into.len() as u32);
-        self.put_span(slabs, start, end, &mut Filling::new(into));
     }
 
     fn release(&mut self, slabs: &mut Slabs) {

@@ -1,4 +1,8 @@
-//! What a ring remembers of one event beside its bytes, in eight of them.
+//! What a ring remembers of one event beside its bytes, in sixteen of them.
+//!
+//! The digest stands in the frame as well; here it is found without touching memory that is cold.
+
+use crate::ids::Digest;
 
 /// What the store must know of an event without reading it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -15,19 +19,20 @@ const MARK_BITS: u32 = 2;
 /// Seconds that fit beside the mark: 34 years of one store.
 const MAX_STORED_S: u64 = (1 << (32 - MARK_BITS)) - 1;
 
-/// End position (wrapping) and, in one word, mark and age.
+/// Digest, end position (wrapping) and, in one word, mark and age.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
+    pub(super) digest: Digest,
     pub(super) end: u32,
     word: u32,
 }
 
 impl Slot {
-    pub(super) fn new(end: u32, mark: Mark, stored_s: u64) -> Self {
+    pub(super) fn new(digest: Digest, end: u32, mark: Mark, stored_s: u64) -> Self {
         // Bounded by the constant, so the cast keeps the value.
         #[allow(clippy::cast_possible_truncation)]
         let stored = stored_s.min(MAX_STORED_S) as u32;
-        Self { end, word: (stored << MARK_BITS) | mark as u32 }
+        Self { digest, end, word: (stored << MARK_BITS) | mark as u32 }
     }
 
     pub(super) fn mark(self) -> Mark {

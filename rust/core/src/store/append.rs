@@ -1,4 +1,4 @@
-//! Appending: the next sequence, room for it, and what an answer changes.
+//! Appending: the next sequence, its frame, and what an answer changes.
 
 use memchr::{memchr2, memchr3};
 
@@ -8,7 +8,8 @@ use crate::ring::{has_next, Mark};
 use crate::sse::{write_frame, EncodeError, Frame};
 
 use super::readers::Mode;
-use super::stream::{OwnedId, Pinned, State, MAX_LOST_REQUESTS};
+use super::room::{remember_requests, Room};
+use super::stream::{OwnedId, State, Stream};
 use super::{EndWhy, Store, StoreError};
 
 /// An event that is to be appended.
@@ -33,14 +34,8 @@ pub struct Appended {
     pub has_ended: bool,
 }
 
-/// Which bound makes room.
-#[derive(Clone, Copy)]
-enum Bound {
-    Events,
-    Bytes,
-    Age,
-    Budget,
-}
+/// A message that nobody waits for: what most are, found without reading them.
+const PLAIN: Envelope<'static> = Envelope { kind: Kind::Notification, id: None, method: None };
 
 impl<W> Store<W> {
     /// Appends one event and writes its ID into `id` (cleared first).
@@ -61,7 +56,12 @@ impl<W> Store<W> {
     ) -> Result<Appended, StoreError> {
         self.tick(now_ms, woken);
         let index = self.find(scope, token)?;
-        self.append_at(index, new, &envelope::scan(new.data), id, woken)
+        let lines = Lines::of(new.data);
+        if envelope::may_have_id(new.data, lines.has_backslash) {
+            self.append_lines(index, new, &lines, &envelope::scan(new.data), id, woken)
+        } else {
+            self.append_lines(index, new, &lines, &PLAIN, id, woken)
+        }
     }
 
     /// Appends the error that settles a call whose stream ended without an answer.
@@ -80,7 +80,7 @@ impl<W> Store<W> {
     ) -> Result<Option<Appended>, StoreError> {
         self.tick(now_ms, woken);
         let index = self.find(scope, token)?;
-        let Some(stream) = self.streams.get_mut(index) else { return Err(StoreError::UnknownStream) };
+        let Some(stream) = self.streams.get(index) else { return Err(StoreError::UnknownStream) };
         match stream.state {
             State::Ended { .. } if !stream.has_answer => {}
             State::Live => {}
@@ -107,7 +107,7 @@ impl<W> Store<W> {
         stream.state = State::Live;
         let after = stream.charge(&limits);
         let session = stream.session;
-        self.charged = self.charged + after - before;
+        self.recharge(before, after);
         self.counts.live_streams += 1;
         self.counts.ended_streams -= 1;
         if let Some(session) = self.sessions.get_mut(session) {
@@ -124,13 +124,25 @@ impl<W> Store<W> {
         id: &mut Vec<u8>,
         woken: &mut Vec<W>,
     ) -> Result<Appended, StoreError> {
+        self.append_lines(index, new, &Lines::of(new.data), envelope, id, woken)
+    }
+
+    fn append_lines(
+        &mut self,
+        index: u32,
+        new: NewEvent<'_>,
+        lines: &Lines<'_>,
+        envelope: &Envelope<'_>,
+        id: &mut Vec<u8>,
+        woken: &mut Vec<W>,
+    ) -> Result<Appended, StoreError> {
         if new.data.is_empty() {
             return Err(StoreError::NoData);
         }
         if let Some(position) = memchr3(b'\r', b'\n', 0, new.event) {
             return Err(EncodeError::Event { position }.into());
         }
-        let Some(stream) = self.streams.get(index) else { return Err(StoreError::UnknownStream) };
+        let Some(stream) = self.streams.get_mut(index) else { return Err(StoreError::UnknownStream) };
         if let Some(why) = stream.end_why() {
             return Err(StoreError::StreamEnded(why.as_str()));
         }
@@ -138,206 +150,51 @@ impl<W> Store<W> {
             return Err(StoreError::LastSequence);
         }
         if stream.key_turn != self.key_turn {
-            self.sign_anew(index);
+            let Some(session) = self.sessions.get(stream.session) else {
+                return Err(StoreError::UnknownStream);
+            };
+            stream.sign_anew(&self.keys, &session.scope, self.key_turn);
         }
-        let lines = Lines::of(new.data);
+        let mark = stream.mark_of(new.data, envelope);
         let length = MAX_HEAD + new.event.len() + lines.framed_bytes();
-        let mark = self.mark_of(index, new.data, envelope);
-        let fits = self.make_room(index, length, new.data.len());
+        let before = stream.charge(&self.limits);
+        // What the others are sure of is charged already, so what is free belongs to nobody.
+        let allowed = before + self.limits.total_bytes.saturating_sub(self.charged);
+        let counts = &mut self.counts;
+        let mut room =
+            Room { stream, slabs: &mut self.slabs, counts, limits: &self.limits, now_ms: self.now_ms };
+        let fits = room.make(length, new.data.len(), allowed);
         if !fits && mark == Mark::Answer {
             self.counts.too_large += 1;
-            let limits = self.limits;
-            let (name, limit) = if new.data.len() > limits.event_bytes {
-                ("event_bytes", limits.event_bytes)
-            } else {
-                ("total_bytes", limits.total_bytes)
-            };
-            return Err(StoreError::AnswerTooLarge { bytes: new.data.len(), name, limit });
+            let after = stream.charge(&self.limits);
+            self.recharge(before, after);
+            return Err(self.too_large(new.data.len()));
         }
-        let appended = self.write(index, new, &lines, mark, fits, id);
+        let appended = room.write(new, lines, mark, fits, id);
+        let after = stream.charge(&self.limits);
+        let reader = stream.reader;
+        self.recharge(before, after);
         if mark == Mark::Answer {
             self.settle_answers(index, new.data, envelope, woken);
+            let has_ended = self.streams.get(index).is_some_and(|stream| !stream.is_live());
+            return Ok(Appended { has_ended, ..appended });
         }
-        self.wake_for(index, mark, woken);
-        let has_ended = self.streams.get(index).is_some_and(|stream| !stream.is_live());
-        Ok(Appended { has_ended, ..appended })
+        if let Some(reader) = reader.and_then(|ticket| self.readers.get_mut(ticket.index)) {
+            if mark != Mark::Plain || !matches!(reader.mode, Mode::Answers { .. }) {
+                woken.extend(reader.waiter.take());
+            }
+        }
+        Ok(appended)
     }
 
-    /// Writes the event; it has its room, or is trimmed at birth.
-    fn write(
-        &mut self,
-        index: u32,
-        new: NewEvent<'_>,
-        lines: &Lines<'_>,
-        mark: Mark,
-        fits: bool,
-        id: &mut Vec<u8>,
-    ) -> Appended {
-        id.clear();
-        let limits = self.limits;
-        let stored_s = self.now_ms / 1000;
-        let Some(stream) = self.streams.get_mut(index) else {
-            return Appended { sequence: 0, digest: Digest(0), is_kept: false, has_ended: true };
+    fn too_large(&self, bytes: usize) -> StoreError {
+        let limits = &self.limits;
+        let (name, limit) = if bytes > limits.event_bytes {
+            ("event_bytes", limits.event_bytes)
+        } else {
+            ("total_bytes", limits.total_bytes)
         };
-        let number = stream.ring.last_sequence() + 1;
-        let sequence = Sequence::new(number).unwrap_or(Sequence::MAX);
-        let digest = stream.chain.append(sequence, new.event, lines.joined());
-        write_id(id, &stream.prefix, sequence, digest);
-        let shared = stream.prefix.as_bytes().len();
-        stream.touched_ms = self.now_ms;
-        if !fits {
-            if mark == Mark::Request {
-                remember_request(stream.rare(), number, new.data);
-            }
-            stream.ring.skip(&mut self.slabs, digest);
-            self.counts.trimmed_at_birth += 1;
-            return Appended { sequence: number, digest, is_kept: false, has_ended: false };
-        }
-        let id_length = id.len();
-        id.push(b'\n');
-        if !matches!(new.event, b"" | b"message") {
-            id.extend_from_slice(b"event: ");
-            id.extend_from_slice(new.event);
-            id.push(b'\n');
-        }
-        let before = stream.charge(&limits);
-        match lines {
-            Lines::One(data) => {
-                id.extend_from_slice(b"data: ");
-                let pieces = [&id[shared..], data, b"\n\n"];
-                stream.ring.append(&mut self.slabs, &pieces, mark, stored_s);
-            }
-            Lines::Many { framed, .. } => {
-                stream.ring.append(&mut self.slabs, &[&id[shared..], framed], mark, stored_s);
-            }
-        }
-        let after = stream.charge(&limits);
-        id.truncate(id_length);
-        self.counts.appended += 1;
-        self.charged = self.charged + after - before;
-        Appended { sequence: number, digest, is_kept: true, has_ended: false }
-    }
-
-    /// Trims this stream until `length` more bytes fit; false if they never will.
-    fn make_room(&mut self, index: u32, length: usize, data_bytes: usize) -> bool {
-        let limits = self.limits;
-        self.trim_old(index);
-        let Some(stream) = self.streams.get(index) else { return false };
-        let mut excess = (stream.ring.len() + 1).saturating_sub(limits.window_events);
-        while excess > 0 && self.trim_one(index, Bound::Events) {
-            excess -= 1;
-        }
-        let too_large = data_bytes > limits.event_bytes;
-        loop {
-            let Some(stream) = self.streams.get(index) else { return false };
-            let is_full = stream.ring.bytes() + length > limits.window_bytes;
-            if (!is_full && !too_large) || stream.ring.is_empty() || !self.trim_one(index, Bound::Bytes) {
-                break;
-            }
-        }
-        loop {
-            let Some(stream) = self.streams.get(index) else { return false };
-            // What the others are sure of is in `charged` already, so what is free belongs to nobody.
-            let free = limits.total_bytes.saturating_sub(self.charged);
-            let allowed = stream.charge(&limits) + free;
-            let needed = stream.charge_with(stream.ring.pages_after(length), &limits);
-            if needed <= allowed && !too_large {
-                return true;
-            }
-            if stream.ring.is_empty() || !self.trim_one(index, Bound::Budget) {
-                return false;
-            }
-        }
-    }
-
-    /// Trims what is older than the window's age, a whole second late at most, never early.
-    pub(super) fn trim_old(&mut self, index: u32) {
-        let horizon = self.now_ms.saturating_sub(self.limits.window_age_ms.saturating_add(1000));
-        loop {
-            let Some(stream) = self.streams.get(index) else { return };
-            match stream.ring.oldest_s() {
-                Some(oldest_s) if oldest_s * 1000 < horizon => {}
-                _ => return,
-            }
-            if !self.trim_one(index, Bound::Age) {
-                return;
-            }
-        }
-    }
-
-    /// Drops the oldest event; false if it is the terminal answer, which only its grace ends.
-    fn trim_one(&mut self, index: u32, bound: Bound) -> bool {
-        let limits = self.limits;
-        let Some(stream) = self.streams.get_mut(index) else { return false };
-        let before = stream.charge(&limits);
-        let sequence = stream.ring.first_sequence();
-        match stream.ring.oldest_mark() {
-            None => return false,
-            Some(Mark::Answer) => {
-                if stream.ring.len() == 1 && !stream.is_live() {
-                    return false;
-                }
-                let mut frame = Vec::with_capacity(stream.ring.length_of(sequence).unwrap_or(0));
-                stream.ring.put(&self.slabs, sequence, &mut frame);
-                stream.rare().pinned.push(Pinned { sequence, frame: frame.into_boxed_slice() });
-            }
-            Some(Mark::Request) => {
-                let mut frame = Vec::new();
-                stream.ring.put(&self.slabs, sequence, &mut frame);
-                remember_request(stream.rare(), sequence, &data_of(&frame));
-            }
-            Some(Mark::Plain) => {}
-        }
-        stream.ring.trim_oldest(&mut self.slabs);
-        if let Some(rare) = stream.rare.as_mut().filter(|rare| !rare.older.is_empty()) {
-            // A prefix goes with the last event that was signed under it.
-            rare.older.retain(|(last, _)| *last > sequence);
-        }
-        let after = stream.charge(&limits);
-        *match bound {
-            Bound::Events => &mut self.counts.trimmed_events,
-            Bound::Bytes => &mut self.counts.trimmed_bytes,
-            Bound::Age => &mut self.counts.trimmed_age,
-            Bound::Budget => &mut self.counts.trimmed_budget,
-        } += 1;
-        self.charged = self.charged + after - before;
-        true
-    }
-
-    /// The prefix of new appends is signed by the ring that signs now.
-    fn sign_anew(&mut self, index: u32) {
-        let Some(stream) = self.streams.get_mut(index) else { return };
-        let Some(token) = stream.token() else { return };
-        let Some(session) = self.sessions.get(stream.session) else { return };
-        let tag = self.keys.tag(&session.scope, &token, &stream.epoch);
-        let prefix = IdPrefix::new(&token, &stream.epoch, &tag);
-        stream.key_turn = self.key_turn;
-        if prefix == stream.prefix {
-            return;
-        }
-        let last = stream.ring.last_sequence();
-        let earlier = std::mem::replace(&mut stream.prefix, prefix);
-        if !stream.ring.is_empty() || stream.rare.as_ref().is_some_and(|rare| !rare.pinned.is_empty()) {
-            stream.rare().older.push((last, earlier));
-        }
-    }
-
-    fn mark_of(&self, index: u32, data: &[u8], envelope: &Envelope<'_>) -> Mark {
-        let Some(stream) = self.streams.get(index) else { return Mark::Plain };
-        match envelope.kind {
-            Kind::Request => Mark::Request,
-            Kind::Result | Kind::Error if stream.expects(envelope) => Mark::Answer,
-            Kind::Batch => {
-                let mut mark = Mark::Plain;
-                envelope::scan_each(data, |inner| match inner.kind {
-                    Kind::Result | Kind::Error if stream.expects(&inner) => mark = Mark::Answer,
-                    Kind::Request if mark == Mark::Plain => mark = Mark::Request,
-                    _ => {}
-                });
-                mark
-            }
-            _ => Mark::Plain,
-        }
+        StoreError::AnswerTooLarge { bytes, name, limit }
     }
 
     fn settle_answers(&mut self, index: u32, data: &[u8], envelope: &Envelope<'_>, woken: &mut Vec<W>) {
@@ -356,19 +213,92 @@ impl<W> Store<W> {
             stream.has_answer = true;
             self.end_at(index, EndWhy::Answered, woken);
         }
-    }
-
-    fn wake_for(&mut self, index: u32, mark: Mark, woken: &mut Vec<W>) {
-        let Some(ticket) = self.streams.get(index).and_then(|stream| stream.reader) else { return };
-        let Some(reader) = self.readers.get_mut(ticket.index) else { return };
-        if mark == Mark::Plain && matches!(reader.mode, Mode::Answers { .. }) {
-            return;
-        }
-        woken.extend(reader.waiter.take());
+        self.wake(index, woken);
     }
 }
 
-impl super::stream::Stream {
+impl Room<'_> {
+    /// Writes the event; it has its room, or is trimmed at birth.
+    fn write(
+        &mut self,
+        new: NewEvent<'_>,
+        lines: &Lines<'_>,
+        mark: Mark,
+        fits: bool,
+        id: &mut Vec<u8>,
+    ) -> Appended {
+        id.clear();
+        let stream = &mut *self.stream;
+        let number = stream.ring.last_sequence() + 1;
+        let sequence = Sequence::new(number).unwrap_or(Sequence::MAX);
+        let digest = stream.chain.append(sequence, new.event, lines.joined());
+        write_id(id, &stream.prefix, sequence, digest);
+        let shared = stream.prefix.as_bytes().len();
+        stream.touched_ms = self.now_ms;
+        if !fits {
+            if mark == Mark::Request {
+                remember_requests(stream.rare(), number, new.data);
+            }
+            stream.ring.skip(self.slabs, digest);
+            self.counts.trimmed_at_birth += 1;
+            return Appended { sequence: number, digest, is_kept: false, has_ended: false };
+        }
+        let id_length = id.len();
+        id.push(b'\n');
+        if !matches!(new.event, b"" | b"message") {
+            id.extend_from_slice(b"event: ");
+            id.extend_from_slice(new.event);
+            id.push(b'\n');
+        }
+        let stored_s = self.now_ms / 1000;
+        match &lines.many {
+            None => {
+                id.extend_from_slice(b"data: ");
+                stream.ring.append(self.slabs, &[&id[shared..], lines.data, b"\n\n"], digest, mark, stored_s);
+            }
+            Some((_, framed)) => {
+                stream.ring.append(self.slabs, &[&id[shared..], framed], digest, mark, stored_s);
+            }
+        }
+        id.truncate(id_length);
+        self.counts.appended += 1;
+        Appended { sequence: number, digest, is_kept: true, has_ended: false }
+    }
+}
+
+impl Stream {
+    /// The prefix of new appends is signed by the ring that signs now.
+    fn sign_anew(&mut self, keys: &crate::ids::KeyRing, scope: &Scope, key_turn: u32) {
+        let Some(token) = self.token() else { return };
+        let prefix = IdPrefix::new(&token, &self.epoch, &keys.tag(scope, &token, &self.epoch));
+        self.key_turn = key_turn;
+        if prefix == self.prefix {
+            return;
+        }
+        let last = self.ring.last_sequence();
+        let earlier = std::mem::replace(&mut self.prefix, prefix);
+        if !self.ring.is_empty() || self.rare.as_ref().is_some_and(|rare| !rare.pinned.is_empty()) {
+            self.rare().older.push((last, earlier));
+        }
+    }
+
+    fn mark_of(&self, data: &[u8], envelope: &Envelope<'_>) -> Mark {
+        match envelope.kind {
+            Kind::Request => Mark::Request,
+            Kind::Result | Kind::Error if self.expects(envelope) => Mark::Answer,
+            Kind::Batch => {
+                let mut mark = Mark::Plain;
+                envelope::scan_each(data, |inner| match inner.kind {
+                    Kind::Result | Kind::Error if self.expects(&inner) => mark = Mark::Answer,
+                    Kind::Request if mark == Mark::Plain => mark = Mark::Request,
+                    _ => {}
+                });
+                mark
+            }
+            _ => Mark::Plain,
+        }
+    }
+
     /// Whether `answer` answers a request that this stream still owes an answer.
     fn expects(&self, answer: &Envelope<'_>) -> bool {
         let Some(id) = &answer.id else { return false };
@@ -384,20 +314,22 @@ impl super::stream::Stream {
 /// Sequence, digest, line names and line ends of a frame, all at their longest.
 const MAX_HEAD: usize = 19 + 1 + 11 + 1 + 8 + 6 + 2;
 
-/// The data of an event, cut into its lines.
-enum Lines<'a> {
-    One(&'a [u8]),
-    /// The lines joined by LF, as every reader gets them, and as they are framed.
-    Many {
-        joined: Vec<u8>,
-        framed: Vec<u8>,
-    },
+/// The data of an event as lines.
+struct Lines<'a> {
+    data: &'a [u8],
+    has_backslash: bool,
+    /// The lines joined by LF, as every reader gets them, and as they are framed; where there are several.
+    many: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl<'a> Lines<'a> {
+    /// One pass over nearly every message: JSON has no bare line ends, and few escapes.
     fn of(data: &'a [u8]) -> Self {
-        if memchr2(b'\r', b'\n', data).is_none() {
-            return Self::One(data);
+        let Some(at) = memchr3(b'\r', b'\n', b'\\', data) else {
+            return Self { data, has_backslash: false, many: None };
+        };
+        if memchr2(b'\r', b'\n', &data[at..]).is_none() {
+            return Self { data, has_backslash: true, many: None };
         }
         let mut joined = Vec::with_capacity(data.len());
         let mut rest = data;
@@ -410,45 +342,14 @@ impl<'a> Lines<'a> {
         let mut framed = Vec::new();
         // Only an event type or an id can be refused, and there is neither.
         let _ = write_frame(&mut framed, &Frame { data: Some(&joined), ..Frame::default() });
-        Self::Many { joined, framed }
+        Self { data, has_backslash: true, many: Some((joined, framed)) }
     }
 
     fn joined(&self) -> &[u8] {
-        match self {
-            Self::One(data) => data,
-            Self::Many { joined, .. } => joined,
-        }
+        self.many.as_ref().map_or(self.data, |(joined, _)| joined)
     }
 
     fn framed_bytes(&self) -> usize {
-        match self {
-            Self::One(data) => data.len(),
-            Self::Many { framed, .. } => framed.len(),
-        }
+        self.many.as_ref().map_or(self.data.len(), |(_, framed)| framed.len())
     }
-}
-
-/// The data of a stored frame, its lines joined by LF.
-pub(super) fn data_of(frame: &[u8]) -> Vec<u8> {
-    let mut data = Vec::with_capacity(frame.len());
-    for line in frame.split(|&byte| byte == b'\n') {
-        if let Some(value) = line.strip_prefix(b"data:") {
-            if !data.is_empty() {
-                data.push(b'\n');
-            }
-            data.extend_from_slice(value.strip_prefix(b" ").unwrap_or(value));
-        }
-    }
-    data
-}
-
-fn remember_request(rare: &mut super::stream::Rare, sequence: u64, data: &[u8]) {
-    envelope::scan_each(data, |message| {
-        let id = message.id.as_ref().filter(|_| message.kind == Kind::Request).and_then(OwnedId::of);
-        let Some(id) = id else { return };
-        if rare.lost_requests.len() == MAX_LOST_REQUESTS {
-            rare.lost_requests.remove(0);
-        }
-        rare.lost_requests.push((sequence, id));
-    });
 }

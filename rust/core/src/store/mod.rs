@@ -10,6 +10,7 @@ mod error;
 mod limits;
 mod questions;
 mod readers;
+mod room;
 mod session;
 mod statistics;
 mod stream;
@@ -31,6 +32,7 @@ pub use limits::{LimitError, StoreLimits, MIN_RESERVE_BYTES, STREAM_BYTES};
 use readers::Reader;
 pub use readers::{Armed, Plan, ReaderEnd};
 pub(crate) use readers::{Mode, Start};
+use room::Room;
 use session::Session;
 pub use statistics::{Statistics, ROWS};
 pub use stream::{EndWhy, OwnedId};
@@ -503,6 +505,16 @@ impl<W> Store<W> {
         }
         self.schedule_stream(index);
         self.wake(index, woken);
+    }
+
+    /// Trims what is too old in one stream.
+    fn trim_old(&mut self, index: u32) {
+        let Some(stream) = self.streams.get_mut(index) else { return };
+        let before = stream.charge(&self.limits);
+        let counts = &mut self.counts;
+        Room { stream, slabs: &mut self.slabs, counts, limits: &self.limits, now_ms: self.now_ms }.trim_old();
+        let after = stream.charge(&self.limits);
+        self.recharge(before, after);
     }
 
     #[inline]

@@ -94,7 +94,7 @@ impl<W> Store<W> {
     }
 
     pub(crate) fn digest_at(&self, index: u32, sequence: u64) -> Option<Digest> {
-        self.streams.get(index)?.ring.digest_at(&self.slabs, sequence)
+        self.streams.get(index)?.ring.digest_at(sequence)
     }
 
     /// Live, holds an answer that can be read, had its terminal event, and which requests it answers.

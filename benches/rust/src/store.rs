@@ -1,0 +1,143 @@
+//! The store and the relay without Python: appends into a full window, and whole streams relayed.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use counterfoil_core::envelope;
+use counterfoil_core::ids::{DigestChain, Epoch, KeyRing, Scope, Sequence, StreamKind, StreamToken};
+use counterfoil_core::relay::{Relay, Report};
+use counterfoil_core::sse::ParserLimits;
+use counterfoil_core::store::{NewEvent, Random, Store, StoreLimits};
+
+const ROUNDS: usize = 41;
+const APPENDS: usize = 4_000;
+/// The most that one piece of a replay holds.
+const PIECE_BYTES: usize = 256 << 10;
+
+fn payload(number: usize, bytes: usize) -> Vec<u8> {
+    let start = format!(
+        "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{{\"progressToken\":\"tok-{number:08}\",\
+         \"progress\":{},\"total\":1000000,\"message\":\"",
+        number % 1000
+    );
+    let padding = bytes.saturating_sub(start.len() + 3);
+    format!("{start}{}\"}}}}", "x".repeat(padding)).into_bytes()
+}
+
+struct Bench {
+    store: Store<()>,
+    scope: Scope,
+    stream: StreamToken,
+}
+
+fn bench(window_events: usize) -> Option<Bench> {
+    let limits = StoreLimits {
+        window_events,
+        window_bytes: 256 << 20,
+        total_bytes: 1 << 30,
+        ..StoreLimits::default()
+    };
+    let mut store = Store::new(limits, KeyRing::ephemeral([7; 32], 0), 1).ok()?;
+    let scope = Scope::new(None, None, Some("session")).ok()?;
+    let random = Random { name: [3; 12], epoch: [5; 8] };
+    let stream = store.open_standalone(&scope, 0, random, 0, &mut Vec::new()).ok()?;
+    Some(Bench { store, scope, stream })
+}
+
+/// On a shared machine some of many short runs are left alone.
+fn best(times: Vec<f64>) -> f64 {
+    times.into_iter().fold(f64::INFINITY, f64::min)
+}
+
+/// Prints nanoseconds per append into a full window, and of its parts, for 500-byte events.
+pub(crate) fn time_appends() {
+    let Some(mut bench) = bench(10_000) else { return };
+    let events: Vec<Vec<u8>> = (0..APPENDS).map(|number| payload(number, 500)).collect();
+    let mut id = Vec::new();
+    let mut woken = Vec::new();
+    let mut append = |events: &[Vec<u8>]| {
+        for data in events {
+            let new = NewEvent { event: b"", data };
+            let appended = bench.store.append(&bench.scope, &bench.stream, new, 0, &mut id, &mut woken);
+            let _ = black_box(appended);
+        }
+    };
+    append(&events);
+    print("append_500_ns", APPENDS, || append(&events));
+    print("scan_500_ns", APPENDS, || {
+        for data in &events {
+            black_box(envelope::scan(black_box(data)));
+        }
+    });
+    let ring = KeyRing::ephemeral([7; 32], 0);
+    let Ok(token) = StreamToken::mint(StreamKind::Standalone, None, 0, [3; 12]) else { return };
+    let mut chain = DigestChain::start(&ring, &bench.scope, &token, &Epoch([5; 8]));
+    print("digest_500_ns", APPENDS, || {
+        for (number, data) in events.iter().enumerate() {
+            let sequence = Sequence::new(number as u64 + 1).unwrap_or(Sequence::FIRST);
+            black_box(chain.append(sequence, b"", black_box(data)));
+        }
+    });
+}
+
+fn print(name: &str, count: usize, mut work: impl FnMut()) {
+    let times = (0..ROUNDS)
+        .map(|_| {
+            let start = Instant::now();
+            work();
+            start.elapsed().as_secs_f64()
+        })
+        .collect();
+    println!("{{\"what\":\"{name}\",\"value\":{:.1}}}", best(times) / count as f64 * 1e9);
+}
+
+/// Prints the speed of the whole relay step for each file, with 16 KiB chunks.
+pub(crate) fn time_relay(files: &[String]) {
+    for file in files {
+        match std::fs::read(file) {
+            Ok(stream) => time_relay_of(file, &stream),
+            Err(error) => {
+                eprintln!("{file}: {error}");
+                std::process::exit(1);
+            }
+        }
+    }
+}
+
+fn time_relay_of(file: &str, stream: &[u8]) {
+    let mut events = 0;
+    let mut times = Vec::new();
+    let mut out: Vec<u8> = Vec::new();
+    for _ in 0..ROUNDS {
+        let Some(Bench { mut store, scope, stream: token }) = bench(65_536) else { return };
+        let mut woken = Vec::new();
+        let limits = ParserLimits { line_bytes: 1 << 30, event_bytes: 1 << 30, ..ParserLimits::default() };
+        let mut relay = Relay::new(limits, token, b"", true);
+        let mut report = Report::default();
+        let Ok(reader) = store.attach(&scope, &token, 0, true, 0, &mut woken) else { return };
+        events = 0;
+        let start = Instant::now();
+        for chunk in stream.chunks(16 << 10) {
+            let _ = relay.feed(&mut store, &scope, chunk, 0, &mut report, &mut woken);
+            events += report.seen.len();
+            loop {
+                out.clear();
+                match store.read(reader, PIECE_BYTES, &mut out, 0, &mut woken) {
+                    Ok(0) | Err(_) => break,
+                    Ok(_) => {
+                        black_box(&out);
+                    }
+                }
+            }
+        }
+        times.push(start.elapsed().as_secs_f64());
+    }
+    let seconds = best(times);
+    let name = file.rsplit('/').next().unwrap_or(file);
+    println!(
+        "{{\"what\":\"relay\",\"file\":\"{name}\",\"bytes\":{},\"events\":{events},\"mb_s\":{:.0},\"ns_event\":{:.1}}}",
+        stream.len(),
+        stream.len() as f64 / seconds / 1e6,
+        seconds / events.max(1) as f64 * 1e9
+    );
+}

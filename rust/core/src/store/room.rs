@@ -1,0 +1,128 @@
+//! Room for one event: the window and the budget of its stream, and what leaves to make it.
+
+use crate::envelope::{self, Kind};
+use crate::ring::{Mark, Slabs};
+
+use super::limits::StoreLimits;
+use super::statistics::Statistics;
+use super::stream::{OwnedId, Pinned, Rare, Stream, MAX_LOST_REQUESTS};
+
+/// Which bound makes room.
+#[derive(Clone, Copy)]
+enum Bound {
+    Events,
+    Bytes,
+    Age,
+    Budget,
+}
+
+/// One stream with what trimming it needs.
+pub(super) struct Room<'a> {
+    pub(super) stream: &'a mut Stream,
+    pub(super) slabs: &'a mut Slabs,
+    pub(super) counts: &'a mut Statistics,
+    pub(super) limits: &'a StoreLimits,
+    pub(super) now_ms: u64,
+}
+
+impl Room<'_> {
+    /// Trims until `length` more bytes fit, within `allowed` charged bytes; false if they never will.
+    pub(super) fn make(&mut self, length: usize, data_bytes: usize, allowed: usize) -> bool {
+        self.trim_old();
+        let limits = self.limits;
+        while self.stream.ring.len() >= limits.window_events && self.trim_one(Bound::Events) {}
+        let is_too_large = data_bytes > limits.event_bytes;
+        while (is_too_large || self.stream.ring.bytes() + length > limits.window_bytes)
+            && self.trim_one(Bound::Bytes)
+        {}
+        if is_too_large {
+            return false;
+        }
+        loop {
+            let pages = self.stream.ring.pages_after(length);
+            if self.stream.charge_with(pages, limits) <= allowed {
+                return true;
+            }
+            if !self.trim_one(Bound::Budget) {
+                return false;
+            }
+        }
+    }
+
+    /// Trims what is older than the window's age, two seconds late at most, never early.
+    #[inline]
+    pub(super) fn trim_old(&mut self) {
+        let horizon = self.now_ms.saturating_sub(self.limits.window_age_ms.saturating_add(1000));
+        while self.stream.ring.oldest_s().is_some_and(|oldest_s| oldest_s * 1000 < horizon) {
+            if !self.trim_one(Bound::Age) {
+                return;
+            }
+        }
+    }
+
+    /// Drops the oldest event; false if there is none, or it is the terminal answer, which only the
+    /// end of its grace drops.
+    fn trim_one(&mut self, bound: Bound) -> bool {
+        let stream = &mut *self.stream;
+        let sequence = stream.ring.first_sequence();
+        match stream.ring.oldest_mark() {
+            None => return false,
+            Some(Mark::Answer) if stream.ring.len() == 1 && !stream.is_live() => return false,
+            Some(Mark::Answer) => {
+                let mut frame = Vec::with_capacity(stream.ring.length_of(sequence).unwrap_or(0));
+                stream.ring.put(self.slabs, sequence, &mut frame);
+                stream.rare().pinned.push(Pinned { sequence, frame: frame.into_boxed_slice() });
+            }
+            Some(Mark::Request) => {
+                let mut frame = Vec::new();
+                stream.ring.put(self.slabs, sequence, &mut frame);
+                remember_requests(stream.rare(), sequence, &data_of(&frame));
+            }
+            Some(Mark::Plain) => {}
+        }
+        stream.ring.trim_oldest(self.slabs);
+        if let Some(rare) = &mut stream.rare {
+            rare.forget_prefixes(sequence);
+        }
+        *match bound {
+            Bound::Events => &mut self.counts.trimmed_events,
+            Bound::Bytes => &mut self.counts.trimmed_bytes,
+            Bound::Age => &mut self.counts.trimmed_age,
+            Bound::Budget => &mut self.counts.trimmed_budget,
+        } += 1;
+        true
+    }
+}
+
+impl Rare {
+    /// A prefix goes with the last event that was signed under it, unless an answer under it is pinned.
+    fn forget_prefixes(&mut self, trimmed: u64) {
+        let oldest = self.pinned.iter().map(|pinned| pinned.sequence).min().unwrap_or(trimmed + 1);
+        self.older.retain(|(last, _)| *last >= oldest.min(trimmed + 1));
+    }
+}
+
+/// The data of a stored frame, its lines joined by LF.
+fn data_of(frame: &[u8]) -> Vec<u8> {
+    let mut data = Vec::with_capacity(frame.len());
+    let values = frame.split(|&byte| byte == b'\n').filter_map(|line| line.strip_prefix(b"data:"));
+    for (index, value) in values.enumerate() {
+        if index > 0 {
+            data.push(b'\n');
+        }
+        data.extend_from_slice(value.strip_prefix(b" ").unwrap_or(value));
+    }
+    data
+}
+
+/// Keeps the ids of requests that leave the window: somebody may still wait for their answers.
+pub(super) fn remember_requests(rare: &mut Rare, sequence: u64, data: &[u8]) {
+    envelope::scan_each(data, |message| {
+        let id = message.id.as_ref().filter(|_| message.kind == Kind::Request).and_then(OwnedId::of);
+        let Some(id) = id else { return };
+        if rare.lost_requests.len() == MAX_LOST_REQUESTS {
+            rare.lost_requests.remove(0);
+        }
+        rare.lost_requests.push((sequence, id));
+    });
+}
