@@ -1,6 +1,6 @@
 """What a bench reports, and how it measures: ratios within one run, peers taking turns.
 
-`benches/run.py` calls `bars(context)` of each bench module; a module may also be run by itself.
+`benches/run.py` calls `bars(context)` of each bench module.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import gc
 import os
 import statistics
 import subprocess
-import sys
 import sysconfig
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -114,7 +113,9 @@ def show(bars: Iterable[Bar]) -> int:
         if reached == "ok" and bar.reaches(bar.aim):
             reached = "aim"
         measured = "not measured" if bar.measured is None else f"{bar.measured:.3g} {bar.unit}"
-        print(f"{bar.name:52} {measured:>14} {wanted[0]:>9} {wanted[1]:>9}  {reached:6} {bar.note}", flush=True)
+        print(
+            f"{bar.name:52} {measured:>14} {wanted[0]:>9} {wanted[1]:>9}  {reached:6} {bar.note}", flush=True
+        )
         missed += bar.is_missed
     return missed
 
@@ -128,7 +129,3 @@ def run_alone(bars: Callable[[Context], Sequence[Bar]]) -> int:
     arguments = parser.parse_args()
     print(f"{'bar':52} {'measured':>14} {'must':>9} {'aim':>9}")
     return 1 if show(bars(Context(arguments.floors, arguments.quick, arguments.corpus))) else 0
-
-
-if __name__ == "__main__":
-    sys.exit("run a bench module, or benches/run.py")

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
-
 import peers
+from bars import Bar, Context, Times, take_turns, times_as_fast
 from counterfoil import SseParser, encode_event
-from counterfoil.testing.streams import StreamKind, digest_events
+from counterfoil.testing.streams import KINDS, StreamKind, digest_events
 from pure_parser import PureParser
 from streams_for_benches import cut, stream_file, whole_events
-
-from bars import Bar, Context, Times, run_alone, take_turns, times_as_fast
 
 #: Times as fast as httpx-sse, httpx2 (async) and the pure-Python parser: must, aim.
 ROWS: list[tuple[StreamKind, int, tuple[float, float, float], tuple[float, float, float]]] = [
@@ -58,7 +53,9 @@ def check_answers(chunks: list[bytes], readers: dict[str, Callable[[list[bytes]]
 def object_bars(context: Context, floor: ModuleType | None) -> list[Bar]:
     bars = []
     for kind, size, musts, aims in ROWS:
-        chunks = cut(whole_events(stream_file(context, kind), PEER_BYTES * (4 if kind == "large" else 1)), size)
+        chunks = cut(
+            whole_events(stream_file(context, kind), PEER_BYTES * (4 if kind == "large" else 1)), size
+        )
         check_answers(
             chunks, {"ours": peers.read_ours, "pure": peers.read_pure, "httpx2": peers.read_httpx2_async}
         )
@@ -71,10 +68,10 @@ def object_bars(context: Context, floor: ModuleType | None) -> list[Bar]:
         times = take_turns(runs, context.rounds)
         label = f"{kind}, {size // 1024} KiB"
         for peer, must, aim in zip(PEER_NAMES, musts, aims, strict=True):
-            bars.append(Bar(f"objects, {label}, vs {peer}", times_as_fast(times, "ours", peer), must, aim, "x"))
-    for kind in ("tokens", "mcp", "large", "multiline", "crlf", "utf8", "keepalive"):
-        bars.append(floor_bar(context, floor, kind))
-    return bars
+            bars.append(
+                Bar(f"objects, {label}, vs {peer}", times_as_fast(times, "ours", peer), must, aim, "x")
+            )
+    return bars + [floor_bar(context, floor, kind) for kind in KINDS]
 
 
 def floor_bar(context: Context, floor: ModuleType | None, kind: StreamKind) -> Bar:
@@ -117,7 +114,9 @@ def other_form_bars(context: Context, floor: ModuleType | None) -> list[Bar]:
         },
         context.rounds,
     )
-    bars.append(Bar("data as bytes, tokens, vs httpx-sse", times_as_fast(times, "bytes", "httpx-sse"), 15, 20, "x"))
+    bars.append(
+        Bar("data as bytes, tokens, vs httpx-sse", times_as_fast(times, "bytes", "httpx-sse"), 15, 20, "x")
+    )
     bars.append(Bar("batch, tokens, vs httpx-sse", times_as_fast(times, "batch", "httpx-sse"), 25, 40, "x"))
     bars.append(
         Bar("async for, tokens, vs httpx2 async", times_as_fast(times, "async", "httpx2 async"), 7, 10, "x")
@@ -142,26 +141,26 @@ def tiny_bars(context: Context) -> list[Bar]:
     ]
 
 
-def linear_bars(context: Context) -> list[Bar]:
-    bars = []
-    for size in (1024, 7):
-        mebibytes = 16 if size == 1024 else 4
-        runs: dict[str, Callable[[], object]] = {}
-        for length in (1, mebibytes):
-            chunks = cut(b"id: 1\ndata: " + b"x" * ((length << 20) - 100) + b"\n\n", size)
-            runs[str(length)] = partial(peers.drain_feeds, SseParser, chunks)
-        times: Times = take_turns(runs, context.rounds)
-        growth = times_as_fast(times, "1", str(mebibytes))
-        bars.append(
-            Bar(
-                f"one line in {size} B chunks, t({mebibytes} MiB) / t(1 MiB)",
-                growth,
-                mebibytes * 1.25,
-                mebibytes * 1.125,
-                "x",
-                better="lower",
-            )
-        )
+def one_line(mebibytes: int, size: int) -> list[bytes]:
+    return cut(b"id: 1\ndata: " + b"x" * ((mebibytes << 20) - 100) + b"\n\n", size)
+
+
+def linear_bars(context: Context, floor: ModuleType | None) -> list[Bar]:
+    """Both lengths are beyond what an allocator keeps, so that both pay for fresh pages."""
+    long = one_line(16, 1024)
+    runs: dict[str, Callable[[], object]] = {
+        "4": partial(peers.drain_feeds, SseParser, one_line(4, 1024)),
+        "16": partial(peers.drain_feeds, SseParser, long),
+    }
+    if floor is not None:
+        runs["floor"] = partial(peers.drain_feeds, partial(floor.Parser, "eager"), long)
+    times: Times = take_turns(runs, context.rounds)
+    growth = times_as_fast(times, "4", "16")
+    name = "one line in 1 KiB chunks"
+    bars = [Bar(f"{name}, t(16 MiB) / t(4 MiB)", growth, 5, 4.5, "x", better="lower")]
+    note = "" if floor is not None else "needs FLOORS=DIR"
+    slower = times_as_fast(times, "floor", "16")
+    bars.append(Bar(f"{name}, time of the C floor", slower, 3, 1.5, "x", better="lower", note=note))
     return bars
 
 
@@ -188,7 +187,13 @@ def encoder_bars(context: Context) -> list[Bar]:
 
         times = take_turns({"ours": ours, "sse-starlette": starlette, "f-string": f_string}, context.rounds)
         bars.append(
-            Bar(f"encoder, {kind}, vs sse-starlette", times_as_fast(times, "ours", "sse-starlette"), must, aim, "x")
+            Bar(
+                f"encoder, {kind}, vs sse-starlette",
+                times_as_fast(times, "ours", "sse-starlette"),
+                must,
+                aim,
+                "x",
+            )
         )
         slower = times_as_fast(times, "f-string", "ours")
         bars.append(Bar(f"encoder, {kind}, time of the f-string", slower, 1.5, 1.0, "x", better="lower"))
@@ -200,10 +205,6 @@ def bars(context: Context) -> list[Bar]:
     return [
         *object_bars(context, floor),
         *other_form_bars(context, floor),
-        *linear_bars(context),
+        *linear_bars(context, floor),
         *encoder_bars(context),
     ]
-
-
-if __name__ == "__main__":
-    sys.exit(run_alone(bars))

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from typing import Any
 
 from counterfoil import SseParser
-
 from pure_parser import PureParser
 
 #: Type, last event ID, data, own retry.

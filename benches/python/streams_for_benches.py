@@ -1,10 +1,9 @@
-"""The streams that benches read: files of the context's corpus, made by the generator where one is missing."""
+"""The streams that benches read: files of the corpus, made by the generator where one is missing."""
 
 from __future__ import annotations
 
-from counterfoil.testing.streams import KINDS, StreamKind, generate_stream
-
 from bars import Context
+from counterfoil.testing.streams import KINDS, StreamKind, generate_stream
 
 MIB = 1 << 20
 SIZES: dict[StreamKind, int] = {
