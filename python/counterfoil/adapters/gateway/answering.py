@@ -5,6 +5,7 @@ One instance serves all requests of a gateway; what it remembers of sessions is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 import msgspec
@@ -15,14 +16,22 @@ from counterfoil.adapters.gateway.calls import Call, CallLimits, WholeAnswer
 from counterfoil.adapters.gateway.gets import GetTerms, answer_get
 from counterfoil.adapters.gateway.headers import cors_of, pass_answer_headers
 from counterfoil.adapters.gateway.inbound import Inbound
-from counterfoil.adapters.gateway.messages import MessageHead, MessageKind, read_message, write_error
+from counterfoil.adapters.gateway.messages import (
+    MessageHead,
+    MessageKind,
+    RequestId,
+    read_message,
+    write_error,
+)
 from counterfoil.adapters.gateway.notices import make_notices
+from counterfoil.adapters.gateway.open_calls import OpenCalls, end_cancelled
 from counterfoil.adapters.gateway.passthrough import OnHead, pass_through
 from counterfoil.adapters.gateway.posts import PostTerms, answer_post
 from counterfoil.adapters.gateway.scopes import Identity
+from counterfoil.adapters.gateway.session_news import InitializeNews, note_request
 from counterfoil.adapters.gateway.sessions import SessionFacts, Sessions
 from counterfoil.adapters.gateway.settings import GatewaySettings
-from counterfoil.adapters.gateway.sse_out import Pace
+from counterfoil.adapters.gateway.sse_out import Interruption, Pace
 from counterfoil.adapters.gateway.standalone import StandaloneLegs
 from counterfoil.adapters.gateway.streams import CallStream
 from counterfoil.adapters.gateway.upstream import (
@@ -31,6 +40,7 @@ from counterfoil.adapters.gateway.upstream import (
     UpstreamAnswer,
     UpstreamRequest,
     header_of,
+    is_stream,
 )
 from counterfoil.adapters.gateway.verdict_log import VerdictLog
 from counterfoil.errors import (
@@ -76,6 +86,7 @@ class Answering:
         self._log = log
         self._limits = limits
         self._verdicts = verdicts
+        self._open_calls = OpenCalls()
         self._sessions = Sessions(settings.known_sessions)
         self._legs = (
             StandaloneLegs(log, limits, head_s=settings.prime_after_ms / 1000) if log is not None else None
@@ -98,8 +109,18 @@ class Answering:
             await self._answer_delete(exchange, self._log)
         elif message is not None and message.kind is MessageKind.REQUEST:
             await self._answer_request(exchange, self._log, message, knows, tasks)
+        elif message is not None and message.method == "notifications/cancelled":
+            await self._answer_cancellation(exchange, tasks)
         else:
             await self._pass(exchange)
+
+    async def _answer_cancellation(self, exchange: Exchange, tasks: TaskGroup) -> None:
+        """Pass a cancellation on; a call that it stopped gets no answer, and ends a little later."""
+        scope = exchange.scope(exchange.inbound.session)
+        stream = self._open_calls.named_in(scope, exchange.request.body)
+        await self._pass(exchange)
+        if stream is not None:
+            tasks.start_soon(end_cancelled, stream, self._settings.cancel_settle_s)
 
     async def _answer_request(
         self, exchange: Exchange, log: ReplayLog, message: MessageHead, knows: Capabilities, tasks: TaskGroup
@@ -112,15 +133,23 @@ class Answering:
             await self._pass(exchange)  # nothing tells its caller from others: not resumable
 
     async def _answer_initialize(self, exchange: Exchange, log: ReplayLog) -> None:
+        news, opened, streams = InitializeNews(), "", False
+
         async def note(answer: UpstreamAnswer) -> None:
+            nonlocal opened, streams
             session = header_of(answer.headers, b"mcp-session-id")
             if session is None or answer.status >= 300:
                 return
-            name = session.decode("latin-1")
-            await log.open_session(exchange.scope(name))
-            self._sessions.of(name).trust(exchange.inbound, cors_of(answer.headers))
+            opened, streams = session.decode("latin-1"), is_stream(answer)
+            try:
+                await log.open_session(exchange.scope(opened))
+            except StoreFull as full:
+                raise RequestRefused(503, full.bound, "the gateway takes no new sessions now") from full
+            self._sessions.of(opened).trust(exchange.inbound, cors_of(answer.headers))
 
-        await self._pass(exchange, note)
+        await self._pass(exchange, note, news.take)
+        if opened:
+            news.tell(self._sessions.of(opened), is_stream=streams)
 
     async def _answer_call(
         self, exchange: Exchange, log: ReplayLog, message: MessageHead, knows: Capabilities, tasks: TaskGroup
@@ -134,8 +163,9 @@ class Answering:
         except SessionEnded:
             raise RequestRefused(404, "mcp-session-id", "the session has ended") from None
         call = Call(exchange.upstream, exchange.request, message.request_id, stream, self._call_limits)
-        tasks.start_soon(call.run)
+        tasks.start_soon(self._run_call, call, message.request_id)
         facts = self._facts(inbound)
+        note_request(facts, message.method, exchange.request.body)
         terms = PostTerms(
             knows=knows,
             is_aware=self._read_asked(inbound) is not None,
@@ -147,6 +177,13 @@ class Answering:
         )
         whole = await answer_post(call, terms, self._pace, exchange.receive, exchange.send)
         await self._note_call(exchange, log, facts, call, whole)
+
+    async def _run_call(self, call: Call, request_id: RequestId) -> None:
+        self._open_calls.add(request_id, call.stream)
+        try:
+            await call.run()
+        finally:
+            self._open_calls.remove(request_id, call.stream)
 
     async def _note_call(
         self, exchange: Exchange, log: ReplayLog, facts: SessionFacts, call: Call, whole: WholeAnswer | None
@@ -169,7 +206,8 @@ class Answering:
             return
         scope = exchange.scope(inbound.session)
         cursor = inbound.cursor.decode("latin-1") if inbound.cursor is not None else None
-        if not _names_a_call(cursor):
+        is_call = _names_a_call(cursor)
+        if not is_call:
             assert self._legs is not None
             refusal = await self._legs.ensure(tasks, scope, exchange.upstream, exchange.request)
             if refusal is not None:
@@ -198,10 +236,23 @@ class Answering:
                 exchange.receive,
                 exchange.send,
                 notices=lambda: make_notices(facts, self._settings),
+                interruption=self._interruption(scope, facts) if not is_call and not terms.is_aware else None,
                 tell=self._verdicts.tell,
             )
         except SessionEnded:
             raise RequestRefused(404, "mcp-session-id", "the session has ended") from None
+
+    def _interruption(self, scope: Scope, facts: SessionFacts) -> Interruption | None:
+        """What tells an unaware client of a loss while it reads its standalone stream."""
+        losses = self._legs.losses_of(scope) if self._legs is not None else None
+        if losses is None:
+            return None
+
+        async def next_notice() -> bytes:
+            await losses.wait()
+            return make_notices(facts, self._settings)
+
+        return next_notice
 
     async def _answer_delete(self, exchange: Exchange, log: ReplayLog) -> None:
         async def note(answer: UpstreamAnswer) -> None:
@@ -220,9 +271,19 @@ class Answering:
             self._legs.stop(scope)
         self._sessions.forget(session)
 
-    async def _pass(self, exchange: Exchange, on_head: OnHead | None = None) -> None:
+    async def _pass(
+        self,
+        exchange: Exchange,
+        on_head: OnHead | None = None,
+        on_piece: Callable[[bytes], None] | None = None,
+    ) -> None:
         await pass_through(
-            exchange.upstream, exchange.request, exchange.receive, exchange.send, on_head=on_head
+            exchange.upstream,
+            exchange.request,
+            exchange.receive,
+            exchange.send,
+            on_head=on_head,
+            on_piece=on_piece,
         )
 
     def _is_too_new(self, inbound: Inbound) -> bool:

@@ -102,7 +102,7 @@ class Call:
             pass
         except LimitExceeded:
             failure = Why.TOO_LARGE
-        await self.stream.settle(self._error(failure, Executed.UNKNOWN))
+        await self.stream.settle(self.error(failure, Executed.UNKNOWN))
 
     async def _read_whole(self, answer: UpstreamAnswer) -> WholeAnswer:
         limit = self._limits.answer_bytes if answer.status < 300 else self._limits.error_bytes
@@ -130,14 +130,15 @@ class Call:
 
     def _error_of(self, whole: WholeAnswer) -> bytes:
         if isinstance(whole.failure, UpstreamUnreachable):
-            return self._error(Why.UNSENT, Executed.NO)
+            return self.error(Why.UNSENT, Executed.NO)
         if whole.failure is not None:
-            return self._error(Why.CLOSED, Executed.UNKNOWN)
+            return self.error(Why.CLOSED, Executed.UNKNOWN)
         has_retry_after = header_of(whole.headers, b"retry-after") is not None
         executed = executed_by_status(whole.status, has_retry_after=has_retry_after)
-        return self._error(Why.STATUS, executed, InbandEvidence(status=whole.status))
+        return self.error(Why.STATUS, executed, InbandEvidence(status=whole.status))
 
-    def _error(self, why: Why, executed: Executed, evidence: InbandEvidence | None = None) -> bytes:
+    def error(self, why: Why, executed: Executed, evidence: InbandEvidence | None = None) -> bytes:
+        """Return the in-band error of this call."""
         error = InbandError(
             request_id=self._request_id, why=why, executed=executed, evidence=evidence or InbandEvidence()
         )

@@ -14,7 +14,7 @@ from counterfoil.adapters.gateway.asgi import Receive, Send
 from counterfoil.adapters.gateway.claims import claim_field
 from counterfoil.adapters.gateway.openings import make_headers, make_lead
 from counterfoil.adapters.gateway.replies import Reply, reply_to
-from counterfoil.adapters.gateway.sse_out import Opening, Pace, StreamWriter, write_whole
+from counterfoil.adapters.gateway.sse_out import Interruption, Opening, Pace, StreamWriter, write_whole
 from counterfoil.adapters.gateway.upstream import Headers
 from counterfoil.adapters.gateway.watching import run_while_present
 from counterfoil.errors import ForeignEventId, MalformedEventId, StoreFull, UnknownEventIdVersion
@@ -61,11 +61,13 @@ async def answer_get(
     send: Send,
     *,
     notices: Callable[[], bytes],
+    interruption: Interruption | None,
     tell: Callable[[ResumeVerdict, StreamToken | None], None],
 ) -> None:
     """Answer, and tell the verdict before the first byte; none if the client left before there was one.
 
-    `notices` makes the frames that tell the loss of a standalone stream.  Raises `SessionEnded` (row 1).
+    `notices` makes the frames that tell the loss of a standalone stream, `interruption` waits for such a
+    loss while the stream is read.  Raises `SessionEnded` (row 1).
     """
     reader = await _resume(log, scope, terms, receive)
     if reader is None:
@@ -99,7 +101,7 @@ async def answer_get(
         )
         headers = make_headers(reply.claim, terms.cors)
         opening = Opening(headers, lead, answer.epoch or "", terms.is_aware, not reader.is_answers_only)
-        await StreamWriter(send, pace, opening, reader).run(receive)
+        await StreamWriter(send, pace, opening, reader, interruption).run(receive)
 
 
 async def _resume(

@@ -51,3 +51,19 @@ def cors_of(headers: Headers) -> Headers:
     return tuple(
         (name, value) for name, value in headers if name.startswith(b"access-control-") or name == b"vary"
     )
+
+
+def let_browsers_see(headers: Iterable[tuple[bytes, bytes]], *, is_preflight: bool = False) -> Headers:
+    """Add `Stream-Continuity` to the fields that a cross-origin page may read, or with a preflight send.
+
+    Only where the upstream lets the origin in at all.
+    """
+    fields = tuple(headers)
+    if not any(name == b"access-control-allow-origin" for name, _ in fields):
+        return fields
+    wanted = b"access-control-allow-headers" if is_preflight else b"access-control-expose-headers"
+    listed = b", ".join(value for name, value in fields if name == wanted)
+    if b"*" in listed or b"stream-continuity" in listed.lower():
+        return fields
+    value = listed + b", Stream-Continuity" if listed else b"Stream-Continuity"
+    return (*(field for field in fields if field[0] != wanted), (wanted, value))

@@ -23,7 +23,7 @@ def make_notices(facts: SessionFacts, settings: GatewaySettings, *, now_s: float
         return b""
     facts.noticed_s = now
     frames = b""
-    if facts.capabilities is not None and "logging" in facts.capabilities:
+    if facts.wants_warnings and facts.capabilities is not None and "logging" in facts.capabilities:
         text = "Notifications of this session may have been lost. Look again at what depends on them."
         frames += _frame("notifications/message", {"level": "warning", "logger": "counterfoil", "data": text})
     if settings.on_standalone_gap == "warn":

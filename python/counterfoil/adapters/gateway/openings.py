@@ -6,6 +6,7 @@ All of it leaves in one send, so that no cut falls between the head and the firs
 from __future__ import annotations
 
 from counterfoil.adapters.gateway.claims import STREAM_FIELDS, claim_field
+from counterfoil.adapters.gateway.headers import let_browsers_see
 from counterfoil.adapters.gateway.upstream import Headers
 from counterfoil.native import encode_event
 from counterfoil.protocol.continuity import ContinuityClaim, write_comment
@@ -16,7 +17,7 @@ def make_headers(claim: ContinuityClaim, passed: Headers = ()) -> Headers:
     """Return the fields of an answer that opens a stream; `passed` are those of the upstream's answer."""
     ours = (*STREAM_FIELDS, claim_field(claim))
     names = {name for name, _ in ours}
-    return (*(field for field in passed if field[0] not in names), *ours)
+    return (*let_browsers_see(field for field in passed if field[0] not in names), *ours)
 
 
 def make_lead(

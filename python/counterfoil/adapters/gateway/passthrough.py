@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from counterfoil.adapters.gateway.asgi import Receive, Send
-from counterfoil.adapters.gateway.headers import pass_answer_headers
+from counterfoil.adapters.gateway.headers import let_browsers_see, pass_answer_headers
 from counterfoil.adapters.gateway.upstream import Upstream, UpstreamAnswer, UpstreamRequest
 from counterfoil.adapters.gateway.watching import run_while_present
 from counterfoil.errors import UpstreamBroken
@@ -29,6 +29,7 @@ async def pass_through(
     send: Send,
     *,
     on_head: OnHead | None = None,
+    on_piece: Callable[[bytes], None] | None = None,
 ) -> int | None:
     """Return the status passed on, or None if the client went away first.
 
@@ -42,24 +43,26 @@ async def pass_through(
         async with upstream.call(request) as answer:
             if on_head is not None:
                 await on_head(answer)
-            await _start(answer, send)
-            await _copy(answer, send)
+            await _start(answer, send, is_preflight=request.method == "OPTIONS")
+            await _copy(answer, send, on_piece)
             status = answer.status
 
     return status if await run_while_present(receive, carry) else None
 
 
-async def _start(answer: UpstreamAnswer, send: Send) -> None:
-    headers = list(pass_answer_headers(answer.headers))
+async def _start(answer: UpstreamAnswer, send: Send, *, is_preflight: bool) -> None:
+    headers = list(let_browsers_see(pass_answer_headers(answer.headers), is_preflight=is_preflight))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
 
 
-async def _copy(answer: UpstreamAnswer, send: Send) -> None:
+async def _copy(answer: UpstreamAnswer, send: Send, on_piece: Callable[[bytes], None] | None) -> None:
     while True:
         try:
             piece = await answer.receive()
         except UpstreamBroken as error:
             raise AnswerBroken from error
+        if on_piece is not None:
+            on_piece(piece)
         await send({"type": "http.response.body", "body": piece, "more_body": bool(piece)})
         if not piece:
             return

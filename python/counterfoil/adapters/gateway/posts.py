@@ -16,6 +16,7 @@ from counterfoil.adapters.gateway.openings import make_headers, make_lead
 from counterfoil.adapters.gateway.sse_out import Opening, Pace, StreamWriter
 from counterfoil.adapters.gateway.upstream import Headers
 from counterfoil.adapters.gateway.watching import run_while_present
+from counterfoil.model.tokens import Executed, Why
 from counterfoil.protocol.revisions import Capabilities
 
 
@@ -55,7 +56,7 @@ async def answer_post(
 
 
 async def _pass_whole(call: Call, whole: WholeAnswer, send: Send) -> WholeAnswer:
-    await call.stream.discard()
+    await call.stream.end()  # no id of it was ever told
     if whole.failure is not None:
         raise whole.failure
     headers = (field for field in pass_answer_headers(whole.headers) if field[0] != b"content-length")
@@ -69,5 +70,11 @@ async def _write_stream(call: Call, terms: PostTerms, pace: Pace, receive: Recei
     passed = pass_answer_headers(call.stream_headers or terms.cors, new_body=True)
     echo = stream.first_id if terms.knows.has_priming else None
     lead = make_lead(claim, echo=echo, retry_ms=terms.retry_ms, knows=terms.knows)
-    opening = Opening(make_headers(claim, passed), lead, stream.epoch, terms.is_aware)
+    opening = Opening(
+        make_headers(claim, passed),
+        lead,
+        stream.epoch,
+        terms.is_aware,
+        farewell=call.error(Why.SESSION, Executed.UNKNOWN),
+    )
     await StreamWriter(send, pace, opening, await stream.attach(is_aware=terms.is_aware)).run(receive)

@@ -24,7 +24,10 @@ class SessionFacts:
         self.capabilities: frozenset[str] | None = None
         #: When the loss of its standalone stream was last told.
         self.noticed_s = float("-inf")
+        #: Subscribed resources, which are told to be updated when their notifications were lost.
         self.resources: set[str] = set()
+        #: False once `logging/setLevel` asked for graver things only.
+        self.wants_warnings = True
 
     def trust(self, inbound: Inbound, headers: Headers) -> None:
         """Note a 2xx of the upstream."""

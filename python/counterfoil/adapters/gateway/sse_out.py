@@ -5,14 +5,19 @@ It pulls from a reader of the store and keeps no queue; a client that stops read
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+
 import anyio
 import anyio.lowlevel
 import msgspec
 from counterfoil.adapters.gateway.asgi import Receive, Send
+from counterfoil.adapters.gateway.inband_out import strip_error_ids
 from counterfoil.adapters.gateway.upstream import Headers
 from counterfoil.adapters.gateway.watching import run_while_present
 from counterfoil.errors import ReaderTooSlow, StreamEnded, TakenOver
 from counterfoil.model.tokens import Why
+from counterfoil.native import encode_event
 from counterfoil.protocol.continuity import CommentKind, ConnectionComment, write_comment
 from counterfoil.stores.interface import LogReader
 
@@ -39,24 +44,55 @@ class Opening(msgspec.Struct, frozen=True):
     epoch: str
     is_aware: bool
     names_position: bool = True
+    farewell: bytes = b""
+    """The message that settles an open call when its session ends."""
+
+
+#: Waits for the next thing to say between events, and returns its frames.
+Interruption = Callable[[], Awaitable[bytes]]
 
 
 class StreamWriter:
     """One connection that carries a stream; `why` says how it ended, None if the client went away."""
 
-    def __init__(self, send: Send, pace: Pace, opening: Opening, reader: LogReader) -> None:
+    def __init__(
+        self,
+        send: Send,
+        pace: Pace,
+        opening: Opening,
+        reader: LogReader,
+        interruption: Interruption | None = None,
+    ) -> None:
         self.why: Why | None = None
         self._send = send
         self._pace = pace
         self._opening = opening
         self._reader = reader
+        self._interruption = interruption
+        self._sending = anyio.Lock() if interruption is not None else None
 
     async def run(self, receive: Receive) -> None:
         """Write until the stream ends, a newer reader takes over, or the client goes away."""
+        work = self._write if self._interruption is None else self._write_interrupted
         try:
-            await run_while_present(receive, self._write)
+            await run_while_present(receive, work)
         finally:
             self._reader.close()
+
+    async def _write_interrupted(self) -> None:
+        interruption = self._interruption
+        assert interruption is not None
+
+        async def interrupt() -> None:
+            while True:
+                frames = await interruption()
+                if frames:
+                    await self._send_piece(frames)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(interrupt)
+            await self._write()
+            tasks.cancel_scope.cancel()
 
     async def _write(self) -> None:
         await self._send(
@@ -68,7 +104,7 @@ class StreamWriter:
             frames, caught_up = self._read_ready()
             pending += frames
             if self.why is not None:
-                await self._send_piece(pending + self._end_comment(self.why))
+                await self._send_piece(pending + self._last_words(self.why))
                 return
             if tells_live and caught_up:
                 pending += self._comment(CommentKind.LIVE)
@@ -92,7 +128,8 @@ class StreamWriter:
 
     def _read(self) -> bytes:
         try:
-            return self._reader.read(max_bytes=self._pace.send_bytes)
+            frames = self._reader.read(max_bytes=self._pace.send_bytes)
+            return frames if self._opening.is_aware else strip_error_ids(frames)
         except StreamEnded as end:
             self.why = _WHY.get(end.why, Why.CLOSED)
         except TakenOver:
@@ -110,13 +147,18 @@ class StreamWriter:
 
     async def _send_piece(self, piece: bytes) -> bool:
         with anyio.move_on_after(self._pace.write_deadline_s):
-            await self._send({"type": "http.response.body", "body": piece, "more_body": self.why is None})
+            # Only an interrupted stream has two senders, and only it pays for the lock.
+            async with self._sending or nullcontext():
+                more = self.why is None
+                await self._send({"type": "http.response.body", "body": piece, "more_body": more})
             await anyio.lowlevel.checkpoint()  # a server may take what we send without ever waiting
             return True
         return False
 
-    def _end_comment(self, why: Why) -> bytes:
-        return self._comment(CommentKind.END, why) if self._opening.is_aware else b""
+    def _last_words(self, why: Why) -> bytes:
+        is_open = why is Why.SESSION and self._opening.farewell
+        frame = encode_event(self._opening.farewell) if is_open else b""
+        return frame + self._comment(CommentKind.END, why) if self._opening.is_aware else frame
 
     def _comment(self, kind: CommentKind, why: Why | None = None) -> bytes:
         last = self._reader.position if self._opening.names_position else None

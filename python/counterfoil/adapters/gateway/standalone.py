@@ -35,6 +35,21 @@ class Refusal(msgspec.Struct, frozen=True):
     body: bytes
 
 
+class Losses:
+    """Tells the connections of a standalone stream that its history broke."""
+
+    def __init__(self) -> None:
+        self._happened = anyio.Event()
+
+    def ring(self) -> None:
+        self._happened.set()
+        self._happened = anyio.Event()
+
+    async def wait(self) -> None:
+        """Return at the next loss."""
+        await self._happened.wait()
+
+
 class StandaloneLegs:
     """The legs that run, by scope."""
 
@@ -59,6 +74,11 @@ class StandaloneLegs:
             await leg.decided.wait()
         return leg.refusal
 
+    def losses_of(self, scope: Scope) -> Losses | None:
+        """Return what rings when the session's stream loses history; None where no leg runs."""
+        leg = self._legs.get(scope)
+        return leg.losses if leg is not None else None
+
     def stop(self, scope: Scope) -> None:
         """Close the leg of a session that ended."""
         leg = self._legs.pop(scope, None)
@@ -82,6 +102,7 @@ class _Leg:
         self.decided = anyio.Event()
         self.refusal: Refusal | None = None
         self.cancel = anyio.CancelScope()
+        self.losses = Losses()
         self._log = log
         self._limits = limits
         self._upstream = upstream
@@ -112,6 +133,7 @@ class _Leg:
         if self._was_open:
             # Nothing proves that nothing was sent meanwhile.
             await self._log.renew_epoch(self.scope, self._stream)
+            self.losses.ring()
         self._was_open = True
         self.decided.set()
         feed = Feed(self._limits)

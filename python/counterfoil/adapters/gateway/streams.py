@@ -84,10 +84,10 @@ class CallStream:
         except _OVER:
             self._is_over = True
 
-    async def discard(self) -> None:
-        """End the stream: its answer went to the client by itself, and no id of it was ever told."""
+    async def end(self, why: str = "closed") -> None:
+        """End the stream without an answer of its own; one that has ended keeps its reason."""
         try:
-            await self._log.end_stream(self.scope, self.token)
+            await self._log.end_stream(self.scope, self.token, why=why)
         except _OVER:
             self._is_over = True
 

@@ -1,0 +1,32 @@
+"""Takes the id off in-band errors of ours on their way to a client that does not know them.
+
+Such a client takes an id for an invitation to ask again (decisions S6); results and other errors keep theirs.
+"""
+
+from __future__ import annotations
+
+from counterfoil.errors import MalformedInbandError
+from counterfoil.protocol.inband_error import CODE, read_inband_error
+
+_MARK = f'"code":{CODE}'.encode()
+_ID = b"id: "
+_DATA = b"data: "
+
+
+def strip_error_ids(frames: bytes) -> bytes:
+    """Return whole frames of our encoder, without the `id` line where one is our in-band error."""
+    if _MARK not in frames:
+        return frames
+    return b"\n\n".join(_strip(frame) for frame in frames.split(b"\n\n"))
+
+
+def _strip(frame: bytes) -> bytes:
+    if _MARK not in frame:
+        return frame
+    lines = frame.split(b"\n")
+    data = b"\n".join(line.removeprefix(_DATA) for line in lines if line.startswith(_DATA))
+    try:
+        is_ours = read_inband_error(data) is not None
+    except MalformedInbandError:
+        return frame
+    return b"\n".join(line for line in lines if not line.startswith(_ID)) if is_ours else frame

@@ -1,0 +1,70 @@
+"""Learns facts of a session from messages that pass: capabilities, subscriptions, the log level.
+
+It changes nothing that passes; what cannot be read is no fact.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from counterfoil.adapters.gateway.sessions import SessionFacts
+from counterfoil.adapters.gateway.streams import Feed
+from counterfoil.errors import LimitExceeded
+from counterfoil.limits import Limits
+
+_MAX_BODY_BYTES = 256 << 10
+_MAX_RESOURCES = 1_000
+#: Levels at which a warning is still wanted (RFC 5424, as MCP names them).
+_WITH_WARNINGS = ("debug", "info", "notice", "warning")
+
+
+class InitializeNews:
+    """Collects the answer to `initialize` as it passes."""
+
+    def __init__(self) -> None:
+        self._body = bytearray()
+
+    def take(self, piece: bytes) -> None:
+        if len(self._body) <= _MAX_BODY_BYTES:
+            self._body += piece
+
+    def tell(self, facts: SessionFacts, *, is_stream: bool) -> None:
+        """Note the declared capabilities once the answer has passed."""
+        for data in _messages(bytes(self._body), is_stream=is_stream):
+            result = _decoded(data).get("result")
+            if isinstance(result, dict) and isinstance(result.get("capabilities"), dict):
+                facts.capabilities = frozenset(result["capabilities"])
+
+
+def note_request(facts: SessionFacts, method: str | None, body: bytes) -> None:
+    """Note what a request that was let through says of the session's wishes."""
+    if method not in ("resources/subscribe", "resources/unsubscribe", "logging/setLevel"):
+        return
+    params = _decoded(body).get("params")
+    if not isinstance(params, dict):
+        return
+    uri, level = params.get("uri"), params.get("level")
+    if method == "logging/setLevel" and isinstance(level, str):
+        facts.wants_warnings = level in _WITH_WARNINGS
+    elif method == "resources/subscribe" and isinstance(uri, str) and len(facts.resources) < _MAX_RESOURCES:
+        facts.resources.add(uri)
+    elif isinstance(uri, str):
+        facts.resources.discard(uri)
+
+
+def _messages(body: bytes, *, is_stream: bool) -> list[str] | list[bytes]:
+    if not is_stream:
+        return [body]
+    try:
+        return Feed(Limits()).read(body)
+    except LimitExceeded:
+        return []
+
+
+def _decoded(data: bytes | str) -> dict[str, Any]:
+    try:
+        message = msgspec.json.decode(data)
+    except msgspec.MsgspecError:
+        return {}
+    return message if isinstance(message, dict) else {}
