@@ -106,7 +106,7 @@ def other_form_bars(context: Context, floor: ModuleType | None) -> list[Bar]:
     tokens = cut(whole_events(stream_file(context, "tokens"), PEER_BYTES), 16_384)
     times = take_turns(
         {
-            "bytes": partial(peers.drain_feeds, undecoded, tokens),
+            "bytes": partial(peers.drain_data, tokens),
             "batch": partial(peers.drain_batches, tokens),
             "async": partial(peers.drain_async, peers.read_ours_async, tokens),
             "httpx-sse": partial(peers.drain, peers.read_httpx_sse, tokens),

@@ -182,6 +182,8 @@ class SseBatch:
     def __iter__(self) -> Iterator[SseEvent[Any]]: ...
     def data(self, index: int) -> bytes:
         """The data of one event as it came."""
+    def all_data(self) -> list[bytes]:
+        """The data of every event, in order: for relays, which need no more."""
     def view(self, index: int) -> memoryview:
         """The same without a copy of its own; it keeps the bytes of the whole batch alive."""
     def event(self, index: int) -> bytes:

@@ -70,6 +70,7 @@ def test_batches_hold_under_every_cutting(case: dict[str, Any]) -> None:
             for piece in pieces:
                 batch = parser.feed_batch(piece)
                 found += [as_vector(event) for event in batch]
+                assert batch.all_data() == [batch.data(index) for index in range(len(batch))]
                 for index, event in enumerate(batch):
                     assert batch.data(index).decode("utf-8", "replace") == event.data
                     assert bytes(batch.view(index)) == batch.data(index)

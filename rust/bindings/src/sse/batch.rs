@@ -172,6 +172,11 @@ impl SseBatch {
         Ok(PyBytes::new(py, self.field(&self.entry(index)?.data)))
     }
 
+    /// The data of every event as bytes.
+    fn all_data<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        PyList::new(py, self.entries.iter().map(|entry| PyBytes::new(py, self.field(&entry.data))))
+    }
+
     /// The data of one event without a copy of its own; it keeps the batch's bytes alive.
     fn view<'py>(&self, py: Python<'py>, index: isize) -> PyResult<Bound<'py, PyAny>> {
         let range = &self.entry(index)?.data;
