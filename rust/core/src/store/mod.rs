@@ -301,8 +301,11 @@ impl<W> Store<W> {
             rare.lost_requests.clear();
         }
         let after = stream.charge(&self.limits);
-        let reader = stream.reader;
+        let (reader, session) = (stream.reader, stream.session);
         self.recharge(before, after);
+        if let Some(session) = self.sessions.get_mut(session) {
+            session.is_held = false;
+        }
         self.carry_into_new_epoch(reader, woken);
         Ok(())
     }
@@ -412,6 +415,8 @@ impl<W> Store<W> {
         let index = self.open_stream(scope, &token, random.epoch)?;
         let session = self.streams.get(index).map_or(NONE, |stream| stream.session);
         if let Some(session) = self.sessions.get_mut(session) {
+            // A second one does not go on where the first one ended.
+            session.is_held &= session.standalone == NONE;
             session.standalone = index;
         }
         Ok(index)
