@@ -93,3 +93,8 @@ def test_no_upstream_is_an_error() -> None:
 def test_a_variable_that_nobody_knows_is_an_error(variable: str) -> None:
     with pytest.raises(ConfigError, match=variable):
         load_config(None, {variable: "1", "COUNTERFOIL_UPSTREAM": "http://a/mcp"}, {})
+
+
+def test_a_variable_without_a_section_is_left_to_others() -> None:
+    environment = {"COUNTERFOIL_FULL": "1", "COUNTERFOIL_UPSTREAM": "http://a/mcp"}
+    assert load_config(None, environment, {}).upstream[0].url == "http://a/mcp"

@@ -76,7 +76,7 @@ def load_config(file: Path | None, environment: Mapping[str, str], flags: Mappin
     """
     tree = _read_file(file) if file is not None else {}
     for key, text in sorted(environment.items()):
-        if key.startswith(PREFIX):
+        if _is_setting(key):
             _set(tree, *_key_of_variable(key), text)
     for key, value in flags.items():
         section, _, name = key.partition(".")
@@ -96,6 +96,12 @@ def _read_file(file: Path) -> dict[str, Any]:
         raise ConfigError("config", f"{file} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError("config", f"{file} is no TOML: {error}") from None
+
+
+def _is_setting(variable: str) -> bool:
+    """Say whether a variable is ours: one word behind the prefix names no section and belongs to others."""
+    words = variable.removeprefix(PREFIX)
+    return variable.startswith(PREFIX) and ("_" in words or words == "UPSTREAM")
 
 
 def _key_of_variable(variable: str) -> tuple[str, str]:
