@@ -61,8 +61,9 @@ async function runSession(plan, number, openSession, slots) {
       emit({ session: number, ...line });
     }),
   );
-  const until = performance.now() + (plan.linger_s ?? 0) * 1000;
-  while (hearing.notices.length < (plan.notices ?? 0) && performance.now() < until) await sleep(20);
+  const until = performance.now() + plan.linger_s * 1000;
+  const isOver = () => hearing.notices.some((text) => text.endsWith(plan.last_notice)) || performance.now() > until;
+  while (!isOver()) await sleep(20);
   await client.end();
   emit({ session: number, ...hearing });
 }

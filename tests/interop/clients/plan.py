@@ -1,7 +1,7 @@
 """Runs a plan of calls through one published Python client and prints one JSON line per call; knows no SDK.
 
 `sdk1.py` and `sdk2.py` give it what differs between the majors.  The plan comes as JSON on standard input:
-`{url, timeout_s, at_once, notices, linger_s, sessions: [[{key, tool, arguments}, ...], ...]}`.
+`{url, timeout_s, at_once, last_notice, linger_s, sessions: [[{key, tool, arguments}, ...], ...]}`.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ class Session(Protocol):
 class Hearing:
     """What a session got outside its calls: notices, and everything that the SDK complained of."""
 
-    def __init__(self, awaited: int) -> None:
+    def __init__(self, last: str) -> None:
         self.notices: list[str] = []
         self.strays: list[str] = []
-        self.all_came = anyio.Event()
-        self._awaited = awaited
+        self.last_came = anyio.Event()
+        self._last = last
 
     def note(self, text: str) -> None:
         self.notices.append(text)
-        if len(self.notices) >= self._awaited:
-            self.all_came.set()
+        if text.endswith(self._last):
+            self.last_came.set()
 
 
 OpenSession = Callable[[str, Hearing], AbstractAsyncContextManager[Session]]
@@ -66,7 +66,7 @@ async def run_session(
     plan: dict[str, Any], number: int, open_session: OpenSession, slots: anyio.Semaphore
 ) -> None:
     calls = plan["sessions"][number]
-    hearing = Hearing(plan["notices"])
+    hearing = Hearing(plan["last_notice"])
     answered: set[str] = set()
     failure = "no answer before the session closed"
 
@@ -83,7 +83,7 @@ async def run_session(
                     tasks.start_soon(run_one, session, call)
             # Notices come on the standalone stream, later than the answers perhaps.
             with anyio.move_on_after(plan["linger_s"]):
-                await hearing.all_came.wait()
+                await hearing.last_came.wait()
     except Exception as error:  # the transport of a session may fail as a whole, with any exception
         failure = repr(leaf_of(error))
     for call in calls:

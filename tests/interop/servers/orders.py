@@ -78,14 +78,15 @@ def build_server(effects: Path) -> MCPServer:
         return f"receipt ☂ {key}: {text}"
 
     @server.tool()
-    async def announce(key: str, notices: int, pause_ms: int, ctx: Context[Any, Any]) -> str:
-        """Send `notices` log messages on the session's standalone stream while the call runs."""
+    async def announce(key: str, steps: int, pause_ms: int, ctx: Context[Any, Any]) -> str:
+        """Send `steps` log messages on the session's standalone stream while the call runs."""
         with effects.open("a", encoding="utf-8") as file:
             file.write(f"{key}\n")
-        for number in range(1, notices + 1):
+        await anyio.sleep(0.4)  # without a store the SDK drops what comes before the stream is open
+        for number in range(1, steps + 1):
             await anyio.sleep(pause_ms / 1000)
             await ctx.session.send_log_message(level="info", data=f"{key} ☂ notice {number}")
-            await ctx.report_progress(number, notices, f"{key} ☂ étape {number}")
+            await ctx.report_progress(number, steps, f"{key} ☂ étape {number}")
         await anyio.sleep(pause_ms / 1000)
         return f"receipt ☂ {key}"
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections import Counter
 from pathlib import Path
 
 from interop.environments import conformance_command
+
+_TIME_STAMP = re.compile(r"-\d{4}-\d\d-\d\dT[\d-]+Z$")
 
 #: How often a scenario's check ended with a status; observations that the suite does not judge are left out.
 Checks = Counter[tuple[str, str, str]]
@@ -23,7 +26,7 @@ def run_conformance(url: str, results: Path) -> Checks:
     )
     checks: Checks = Counter()
     for file in results.glob("*/checks.json"):
-        scenario = file.parent.name.rpartition("-20")[0]  # a time stamp follows
+        scenario = _TIME_STAMP.sub("", file.parent.name)
         for check in json.loads(file.read_text()):
             if check["status"] != "INFO":
                 checks[scenario, check["id"], check["status"]] += 1

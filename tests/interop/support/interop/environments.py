@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +19,9 @@ PACKAGES = BUILD / "node" / "packages"
 
 #: The published clients: official SDKs of both languages, both majors.
 CLIENTS = ("python-1", "python-2", "typescript-1", "typescript-2")
+#: Each client once, each backend of the gateway twice; and every pair.
+PAIRS = [("python-1", "trio"), ("python-2", "asyncio"), ("typescript-1", "asyncio"), ("typescript-2", "trio")]
+ALL_PAIRS = [(client, backend) for client in CLIENTS for backend in ("asyncio", "trio")]
 
 
 def find_node() -> Path:
@@ -56,3 +62,10 @@ def find_everything_server() -> Path:
     if not source.exists():
         pytest.skip(f"{source.relative_to(ROOT)} is missing: run `make sdks`")
     return source / "examples" / "servers" / "everything-server" / "mcp_everything_server" / "server.py"
+
+
+def on_pairs(pairs: Sequence[tuple[str, str]]) -> Any:
+    """Run a test for pairs of a client and a backend; all of them where counts are in full."""
+    full = os.environ.get("COUNTERFOIL_FULL") == "1"
+    chosen = ALL_PAIRS if full else pairs
+    return pytest.mark.parametrize(("client", "anyio_backend"), chosen, indirect=["anyio_backend"])

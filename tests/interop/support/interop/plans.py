@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, get_args
 
 import msgspec
-from counterfoil.testing.cuts import Cut, draw_cut
+from counterfoil.testing.cuts import Cut, CutKind, CutPlace, draw_cut
 from counterfoil.testing.link import Exchange, Link
 
 STEPS = 5
@@ -22,8 +22,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     sessions: list[list[dict[str, Any]]]
     at_once: int = 16
     timeout_s: float = 20.0
-    notices: int = 0
+    last_notice: str = ""
     linger_s: float = 0.0
+    """After its calls a session stays until a notice ended with `last_notice`, at most so long."""
 
     def keys(self) -> list[str]:
         return [call["key"] for calls in self.sessions for call in calls]
@@ -33,17 +34,23 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_calls(
-    count: int, *, sessions: int, tool: str = "order", steps: int = STEPS, slower_ms: int = 0, **options: Any
+    name: str,
+    count: int,
+    *,
+    sessions: int,
+    tools: Sequence[str] = ("order",),
+    steps: int = STEPS,
+    slower_ms: int = 0,
+    **options: Any,
 ) -> Plan:
-    """Spread `count` calls over `sessions` sessions, so that request ids coincide.
+    """Spread `count` calls of the tools in turn over `sessions` sessions, so that request ids coincide.
 
-    Each session pauses `slower_ms` longer than the one before it.
+    Their keys begin with `name`.  Each session pauses `slower_ms` longer than the one before it.
     """
     spread: list[list[dict[str, Any]]] = [[] for _ in range(sessions)]
-    length = "notices" if tool == "announce" else "steps"
     for number in range(count):
-        key, session = f"call-{number:03}", number % sessions
-        arguments = {"key": key, length: steps, "pause_ms": PAUSE_MS + session * slower_ms}
+        key, tool, session = f"{name}-{number:03}", tools[number % len(tools)], number % sessions
+        arguments = {"key": key, "steps": steps, "pause_ms": PAUSE_MS + session * slower_ms}
         spread[session].append({"key": key, "tool": tool, "arguments": arguments})
     return Plan(sessions=spread, **options)
 
@@ -79,15 +86,53 @@ class CutTable:
 
 def cut_after_id(rng: random.Random) -> Cut:
     """Draw a cut behind the second whole frame of `STEPS` notes and an answer: clients have an ID there."""
-    return draw_cut(rng, frames=2, deepest=STEPS - 2)
+    return _draw_inside(rng, deepest=STEPS - 2)
 
 
 def cut_after_primed_id(rng: random.Random) -> Cut:
     """The same for a stream with one frame more: the priming event at its start."""
-    return draw_cut(rng, frames=2, deepest=STEPS - 1)
+    return _draw_inside(rng, deepest=STEPS - 1)
+
+
+def _draw_inside(rng: random.Random, *, deepest: int) -> Cut:
+    # A connection that breaks after an answer may take the next request with it, which a pool sent on it
+    # at that very moment; so that cut has tests of its own, with nothing to follow.
+    while (cut := draw_cut(rng, frames=2, deepest=deepest)).place == "after-last":
+        pass
+    return cut
+
+
+def cut_after_answer(rng: random.Random) -> Cut:
+    """Draw a cut right behind the last byte of the answer."""
+    return Cut("after-last", rng.choice(get_args(CutKind)))
+
+
+def cut_before_id(rng: random.Random) -> Cut:
+    """Draw a cut at which the client has no event ID: before the head, in it, or in the first line."""
+    how = rng.choice(get_args(CutKind))
+    if rng.random() < 0.5:
+        return Cut("before-head", how)
+    return Cut("at-byte", how, position=rng.randint(1, 100))
 
 
 def cut_calls(link: Link) -> dict[str, Cut]:
-    """Return the calls that lost their connection before the last byte of the answer, and where."""
+    """Return the calls whose answers were cut off, and where."""
     made = ((call_key(cut.exchange), cut.cut) for cut in link.cuts)
-    return {key: cut for key, cut in made if key is not None and cut.place != "after-last"}
+    return {key: cut for key, cut in made if key is not None}
+
+
+def resumptions(link: Link) -> list[Exchange]:
+    """Return the requests that asked to resume a stream."""
+    return [one for one in link.exchanges if one.method == "GET" and "last-event-id" in one.headers]
+
+
+def cut_standalone(rng: random.Random) -> Cut:
+    """Draw a cut in or behind one of the first notices of a standalone stream."""
+    place: CutPlace = rng.choice(("in-frame", "in-character", "after-frame"))
+    return Cut(place, rng.choice(get_args(CutKind)), frames=rng.randint(2, 3), position=rng.randint(1, 60))
+
+
+def cut_in_answer(rng: random.Random) -> Cut:
+    """Draw a cut in the second frame of a stream that holds an ID and then the answer, and nothing else."""
+    place: CutPlace = rng.choice(("in-frame", "in-character"))
+    return Cut(place, rng.choice(get_args(CutKind)), frames=1, position=rng.randint(1, 60))

@@ -11,6 +11,9 @@ import msgspec
 from interop.environments import client_command
 from interop.plans import Plan
 
+#: The codes that JSON-RPC keeps for itself.
+RESERVED = range(-32_768, -31_999)
+
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """What a client says of one call: `result`, `error`, `hung`, or `session lost`."""
@@ -52,8 +55,18 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     notices: dict[int, list[str]]
     strays: dict[int, list[str]]
 
-    def count(self, outcome: str) -> int:
-        return sum(call.outcome == outcome for call in self.calls.values())
+    def unexpected_answers(self) -> list[str]:
+        """Return what a session complained of as answering nothing that it had asked."""
+        return [stray for strays in self.strays.values() for stray in strays if "unknown" in stray.lower()]
+
+
+def check_typed_end(call: Call) -> None:
+    """The call was ended by our in-band error, soon, and not by anything that the client made up."""
+    assert call.outcome == "error", call
+    assert call.evidence is not None, call
+    assert call.evidence["executed"] == "unknown", call
+    assert call.error["code"] not in RESERVED, call
+    assert call.elapsed_s < 3, call
 
 
 async def run_client(client: str, url: str, plan: Plan) -> Run:

@@ -1,0 +1,102 @@
+"""Published clients behind the gateway: a call cut after its first ID ends in its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from counterfoil.testing.link import open_link
+from interop.environments import ALL_PAIRS, PAIRS, on_pairs
+from interop.gateways import Gateway
+from interop.plans import (
+    STEPS,
+    CutTable,
+    cut_after_answer,
+    cut_after_primed_id,
+    cut_before_id,
+    cut_calls,
+    cut_in_answer,
+    plan_calls,
+    resumptions,
+)
+from interop.processes import Orders
+from interop.runs import Run, run_client
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+
+
+def check_every_call(run: Run, orders: Orders, *, steps: int = STEPS) -> None:
+    for call in run.calls.values():
+        assert call.is_right, call
+        assert call.has_all_progress(steps), call
+        assert orders.count_effects(call.key) == 1, call
+    assert not run.unexpected_answers()
+
+
+@on_pairs(ALL_PAIRS)
+async def test_a_call_cut_after_its_id_ends_in_its_result(
+    client: str, name: str, orders: Orders, gateway: Gateway, scaled: Callable[[int, int], int]
+) -> None:
+    """Progress comes whole and once, the effect is applied once, nothing of another stream comes."""
+    plan = plan_calls(name, scaled(20, 100), sessions=5, tools=("order", "ask"))
+    table = CutTable.draw(plan.keys(), seed=3, draw=cut_after_primed_id)
+    async with open_link(gateway.port, plan=table) as link:
+        run = await run_client(client, f"{link.url}/mcp", plan)
+    check_every_call(run, orders)
+    assert set(cut_calls(link)) == set(plan.keys())
+    # One GET a call, but for cuts that happened to fall behind the answer's last line.
+    assert len(plan.keys()) * 3 // 4 <= len(resumptions(link)) <= len(plan.keys())
+
+
+@on_pairs(PAIRS)
+async def test_a_call_cut_after_its_answer_asks_for_nothing_more(
+    client: str, name: str, orders: Orders, gateway: Gateway, scaled: Callable[[int, int], int]
+) -> None:
+    count = scaled(8, 25)
+    plan = plan_calls(name, count, sessions=count)
+    table = CutTable.draw(plan.keys(), seed=5, draw=cut_after_answer)
+    async with open_link(gateway.port, plan=table) as link:
+        run = await run_client(client, f"{link.url}/mcp", plan)
+    check_every_call(run, orders)
+    assert not resumptions(link)
+
+
+@on_pairs(PAIRS)
+async def test_a_call_cut_before_its_id_never_gets_a_wrong_answer_or_two_effects(
+    client: str, name: str, orders: Orders, gateway: Gateway, scaled: Callable[[int, int], int]
+) -> None:
+    """What such a call ends in is the client's own outcome; an error of its own is never taken for ours."""
+    count = scaled(8, 40)
+    # A break before the head costs some clients their session, so each call has its own.
+    plan = plan_calls(name, count, sessions=count, timeout_s=5)
+    table = CutTable.draw(plan.keys(), seed=4, draw=cut_before_id)
+    async with open_link(gateway.port, plan=table) as link:
+        run = await run_client(client, f"{link.url}/mcp", plan)
+    assert len(cut_calls(link)) == count
+    for call in run.calls.values():
+        assert call.is_right or call.outcome in ("error", "session lost"), call
+        assert call.evidence is None, call
+        assert orders.count_effects(call.key) <= 1, call
+    assert not run.unexpected_answers()
+
+
+@on_pairs(PAIRS)
+async def test_a_slow_call_to_a_server_that_answers_with_json_is_resumable_too(
+    client: str,
+    name: str,
+    anyio_backend: str,
+    orders_for: Callable[..., Orders],
+    gateways: Callable[..., Gateway],
+    scaled: Callable[[int, int], int],
+) -> None:
+    orders = orders_for("--json")
+    gateway = gateways(orders, anyio_backend, "--set", "gateway.prime_after_ms=30")
+    plan = plan_calls(name, scaled(8, 25), sessions=4)
+    table = CutTable.draw(plan.keys(), seed=8, draw=cut_in_answer)
+    async with open_link(gateway.port, plan=table) as link:
+        run = await run_client(client, f"{link.url}/mcp", plan)
+    assert set(cut_calls(link)) == set(plan.keys())
+    for call in run.calls.values():
+        assert call.is_right, call
+        assert orders.count_effects(call.key) == 1, call
+    assert not run.unexpected_answers()
