@@ -12,7 +12,7 @@ import msgspec
 from anyio.abc import TaskGroup
 from counterfoil.adapters.gateway.answers import send_answer
 from counterfoil.adapters.gateway.asgi import Receive, Send
-from counterfoil.adapters.gateway.calls import Call, CallLimits, WholeAnswer
+from counterfoil.adapters.gateway.calls import Call, CallSettings
 from counterfoil.adapters.gateway.gets import GetTerms, answer_get
 from counterfoil.adapters.gateway.headers import cors_of, pass_answer_headers
 from counterfoil.adapters.gateway.inbound import Inbound
@@ -92,7 +92,6 @@ class Answering:
             StandaloneLegs(log, limits, head_s=settings.prime_after_ms / 1000) if log is not None else None
         )
         self._pace = Pace(settings.send_bytes, settings.beat_s, settings.write_deadline_s)
-        self._call_limits = CallLimits(settings.answer_bytes, settings.error_bytes, limits)
 
     async def answer(self, exchange: Exchange, tasks: TaskGroup) -> None:
         """Answer one request.  Calls that go on without their client run in `tasks`."""
@@ -162,8 +161,14 @@ class Answering:
             raise RequestRefused(503, full.bound, "the gateway takes no new calls now") from full
         except SessionEnded:
             raise RequestRefused(404, "mcp-session-id", "the session has ended") from None
-        call = Call(exchange.upstream, exchange.request, message.request_id, stream, self._call_limits)
-        tasks.start_soon(self._run_call, call, message.request_id)
+        settings = CallSettings(
+            answer_bytes=self._settings.answer_bytes,
+            error_bytes=self._settings.error_bytes,
+            sse=self._limits,
+            revision=knows.revision,
+        )
+        call = Call(exchange.upstream, exchange.request, message.request_id, stream, settings)
+        tasks.start_soon(self._run_call, exchange, log, call, message.request_id)
         facts = self._facts(inbound)
         note_request(facts, message.method, exchange.request.body)
         terms = PostTerms(
@@ -175,27 +180,27 @@ class Answering:
             window=self._limits.window_events,
             cors=facts.cors.get(inbound.origin or "", ()),
         )
-        whole = await answer_post(call, terms, self._pace, exchange.receive, exchange.send)
-        await self._note_call(exchange, log, facts, call, whole)
+        await answer_post(call, terms, self._pace, exchange.receive, exchange.send)
 
-    async def _run_call(self, call: Call, request_id: RequestId) -> None:
+    async def _run_call(self, exchange: Exchange, log: ReplayLog, call: Call, request_id: RequestId) -> None:
         self._open_calls.add(request_id, call.stream)
         try:
-            await call.run()
+            await call.run(lambda: self._note_head(exchange, call))
         finally:
             self._open_calls.remove(request_id, call.stream)
+        if call.whole is not None and call.whole.status == 404:
+            await self._end_session(exchange, log)
 
-    async def _note_call(
-        self, exchange: Exchange, log: ReplayLog, facts: SessionFacts, call: Call, whole: WholeAnswer | None
-    ) -> None:
-        status = whole.status if whole is not None else 200
+    def _note_head(self, exchange: Exchange, call: Call) -> None:
+        """Learn from the head of an answer whether the caller is let in."""
+        facts = self._facts(exchange.inbound)
+        whole = call.whole
         headers = whole.headers if whole is not None else call.stream_headers
+        status = whole.status if whole is not None else 200
         if headers is not None and status < 300:
             facts.trust(exchange.inbound, cors_of(headers))
         elif status in (401, 403, 404):
             facts.distrust()
-            if status == 404 and exchange.inbound.session is not None:
-                await self._end_session(exchange, log)
 
     async def _answer_get(
         self, exchange: Exchange, log: ReplayLog, knows: Capabilities, tasks: TaskGroup

@@ -5,10 +5,12 @@ Only a whole JSON answer that comes while the client still waits for the head is
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 import anyio
 import msgspec
+from counterfoil.adapters.gateway.driven import DrivenCall
 from counterfoil.adapters.gateway.messages import RequestId
 from counterfoil.adapters.gateway.statuses import executed_by_status
 from counterfoil.adapters.gateway.streams import CallStream, Feed
@@ -35,12 +37,17 @@ class WholeAnswer(msgspec.Struct, frozen=True):
     failure: UpstreamError | None = None
 
 
-class CallLimits(msgspec.Struct, frozen=True):
-    """Largest bodies that are kept of answers that are no streams, and the bounds of those that are."""
+class CallSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of an upstream's answers, and the revision that was negotiated.
+
+    `resumes`: an upstream whose events have ids is asked for what is missing, by them.
+    """
 
     answer_bytes: int
     error_bytes: int
     sse: Limits
+    revision: str
+    resumes: bool = True
 
 
 class Call:
@@ -56,7 +63,7 @@ class Call:
         request: UpstreamRequest,
         request_id: RequestId,
         stream: CallStream,
-        limits: CallLimits,
+        settings: CallSettings,
     ) -> None:
         self.decided = anyio.Event()
         self.stream_headers: Headers | None = None
@@ -65,7 +72,7 @@ class Call:
         self._upstream = upstream
         self._request = request
         self._request_id = request_id
-        self._limits = limits
+        self._settings = settings
         self._is_kept = False
         self._is_over = False
 
@@ -75,11 +82,13 @@ class Call:
         if self._is_over:
             await self._settle_whole()
 
-    async def run(self) -> None:
+    async def run(self, on_head: Callable[[], None]) -> None:
+        """Make the call; `on_head` is told once the kind of the answer is known, before anybody else."""
         try:
             async with self._upstream.call(self._request) as answer:
                 if is_stream(answer):
                     self.stream_headers = answer.headers
+                    on_head()
                     self.decided.set()
                     await self._relay(answer)
                 else:
@@ -87,25 +96,50 @@ class Call:
         except UpstreamError as failure:
             self.whole = WholeAnswer(502, failure=failure)
         finally:
+            if self.whole is not None:
+                on_head()
             self.decided.set()
         self._is_over = True
         if self._is_kept:
             await self._settle_whole()
 
     async def _relay(self, answer: UpstreamAnswer) -> None:
-        failure: Why = Why.CLOSED
-        feed = Feed(self._limits.sse)
+        why = Why.CLOSED
         try:
-            while piece := await answer.receive():
-                await self.stream.append(feed.read(piece))
+            first = await answer.receive()
+            if self._settings.resumes and _has_ids(first):
+                why = await self._drive(answer, first)
+            else:
+                await self._copy(answer, first)
         except UpstreamBroken:
             pass
         except LimitExceeded:
-            failure = Why.TOO_LARGE
-        await self.stream.settle(self.error(failure, Executed.UNKNOWN))
+            why = Why.TOO_LARGE
+        await self.stream.settle(self.error(why, Executed.UNKNOWN))
+
+    async def _copy(self, answer: UpstreamAnswer, piece: bytes) -> None:
+        feed = Feed(self._settings.sse)
+        while piece:
+            await self.stream.append(feed.read(piece))
+            piece = await answer.receive()
+
+    async def _drive(self, answer: UpstreamAnswer, first: bytes) -> Why:
+        async def append(data: bytes) -> None:
+            await self.stream.append([data])
+
+        driven = DrivenCall(
+            self._upstream,
+            self._request,
+            append,
+            request_id=self._request_id,
+            revision=self._settings.revision,
+            session=self.stream.scope.session,
+            limits=self._settings.sse,
+        )
+        return await driven.run(answer, first)
 
     async def _read_whole(self, answer: UpstreamAnswer) -> WholeAnswer:
-        limit = self._limits.answer_bytes if answer.status < 300 else self._limits.error_bytes
+        limit = self._settings.answer_bytes if answer.status < 300 else self._settings.error_bytes
         pieces: list[bytes] = []
         size = 0
         while piece := await answer.receive():
@@ -143,3 +177,8 @@ class Call:
             request_id=self._request_id, why=why, executed=executed, evidence=evidence or InbandEvidence()
         )
         return write_inband_error(error)
+
+
+def _has_ids(piece: bytes) -> bool:
+    """Whether the first event has an id, as those of an upstream with a store do from their first on."""
+    return piece.startswith(b"id:") or b"\nid:" in piece or b"\rid:" in piece

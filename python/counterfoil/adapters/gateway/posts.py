@@ -32,10 +32,8 @@ class PostTerms(msgspec.Struct, frozen=True):
     cors: Headers
 
 
-async def answer_post(
-    call: Call, terms: PostTerms, pace: Pace, receive: Receive, send: Send
-) -> WholeAnswer | None:
-    """Write the answer of a call that runs; return the upstream's answer where it is passed on as it was.
+async def answer_post(call: Call, terms: PostTerms, pace: Pace, receive: Receive, send: Send) -> None:
+    """Write the answer of a call that runs.
 
     A client that goes away leaves the call running, and its answer in the store.  Raises `UpstreamError` for
     a call whose answer did not come while the response was not open.
@@ -47,21 +45,19 @@ async def answer_post(
 
     if not await run_while_present(receive, decide):
         await call.keep()
-        return None
-    if call.whole is not None:
-        return await _pass_whole(call, call.whole, send)
-    await call.keep()
-    await _write_stream(call, terms, pace, receive, send)
-    return None
+    elif call.whole is not None:
+        await _pass_whole(call, call.whole, send)
+    else:
+        await call.keep()
+        await _write_stream(call, terms, pace, receive, send)
 
 
-async def _pass_whole(call: Call, whole: WholeAnswer, send: Send) -> WholeAnswer:
+async def _pass_whole(call: Call, whole: WholeAnswer, send: Send) -> None:
     await call.stream.end()  # no id of it was ever told
     if whole.failure is not None:
         raise whole.failure
     headers = (field for field in pass_answer_headers(whole.headers) if field[0] != b"content-length")
     await send_answer(send, whole.status, headers, whole.body)
-    return whole
 
 
 async def _write_stream(call: Call, terms: PostTerms, pace: Pace, receive: Receive, send: Send) -> None:

@@ -1,0 +1,159 @@
+"""An upstream call whose events have ids: read through the client's own stream machine, and resumed by them.
+
+An upstream that polls (closes early, after an id and `retry`) has lost nothing.  A verdict other than resumed
+ends the call as indeterminate: what was lost upstream is never passed off as a dense stream.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+
+import anyio
+from counterfoil.adapters.gateway.messages import RequestId
+from counterfoil.adapters.gateway.upstream import Headers, Upstream, UpstreamAnswer, UpstreamRequest
+from counterfoil.errors import UpstreamBroken, UpstreamUnreachable
+from counterfoil.limits import Limits
+from counterfoil.model.stream import RequestRecord
+from counterfoil.model.tokens import StreamKind, Why
+from counterfoil.model.verdicts import New, NotResumable, Resumed, ResumeVerdict
+from counterfoil.protocol.client_stream import ClientStream, commands, inputs
+from counterfoil.protocol.client_stream.settings import StreamSettings
+
+#: Appends the data of one event.
+Append = Callable[[bytes], Awaitable[None]]
+
+#: Fields of the call's POST that a GET of ours has its own of, or none.
+_REPLACED = frozenset(b"accept content-type last-event-id mcp-protocol-version mcp-session-id".split())
+
+
+class DrivenCall:
+    """One call upstream, from its first answer on; `run` returns why it ended."""
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        request: UpstreamRequest,
+        append: Append,
+        *,
+        request_id: RequestId,
+        revision: str,
+        session: str | None,
+        limits: Limits,
+    ) -> None:
+        settings = StreamSettings(
+            server="upstream",
+            stream=secrets.token_hex(8),
+            kind=StreamKind.CALL,
+            revision=revision,
+            session_id=session,
+            request=RequestRecord(request_id=request_id),
+            limits=limits,
+        )
+        self._stream = ClientStream(settings, mint_epoch=lambda: secrets.token_hex(8), jitter=random.random)
+        self._upstream = upstream
+        self._request = request
+        self._append = append
+        self._open: commands.Open | None = None
+        self._is_closed = False
+        self._wake_at: float | None = None
+        self._why: Why | None = None
+
+    async def run(self, answer: UpstreamAnswer, first: bytes) -> Why:
+        """Read on from a head and a first piece that are here; return why the call ended.
+
+        `Why.ENDED` with the answer appended; anything else leaves the call to be settled.
+        """
+        await self._tell(inputs.OpenRequested())
+        self._open = None  # it is open already
+        await self._read(answer, first)
+        while (why := self._ended()) is None:
+            opening = self._take_open()
+            if opening is None:
+                await self._wait()
+            else:
+                await self._ask(dict(opening.headers))
+        return why
+
+    def _ended(self) -> Why | None:
+        return self._why
+
+    def _take_open(self) -> commands.Open | None:
+        opening, self._open = self._open, None
+        return opening
+
+    async def _ask(self, headers: dict[str, str]) -> None:
+        kept = tuple(field for field in self._request.headers if field[0] not in _REPLACED)
+        own: Headers = tuple(
+            (name.encode(), value.encode()) for name, value in headers.items() if name != "accept-encoding"
+        )
+        request = UpstreamRequest("GET", self._request.target, (*kept, *own))
+        try:
+            async with self._upstream.call(request) as answer:
+                await self._read(answer, b"")
+        except UpstreamUnreachable:
+            await self._tell(inputs.ConnectionFailed(sent=False))
+        except UpstreamBroken:
+            await self._tell(inputs.ConnectionFailed(sent=True))
+
+    async def _read(self, answer: UpstreamAnswer, first: bytes) -> None:
+        self._is_closed = False
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in answer.headers}
+        await self._tell(inputs.HeadReceived(status=answer.status, headers=headers))
+        piece = first
+        try:
+            while not self._is_closed:
+                if piece:
+                    await self._tell(inputs.BytesReceived(piece))
+                if not (piece := await self._next_piece(answer)):
+                    return
+        except UpstreamBroken:
+            await self._tell(inputs.BodyEnded(clean=False))
+
+    async def _next_piece(self, answer: UpstreamAnswer) -> bytes:
+        if self._is_closed:
+            return b""
+        piece = await answer.receive()
+        if not piece:
+            await self._tell(inputs.BodyEnded(clean=True))
+        return piece
+
+    async def _wait(self) -> None:
+        if self._wake_at is None:
+            self._why = Why.CLOSED
+            return
+        await anyio.sleep(max(0.0, self._wake_at - time.monotonic()))
+        await self._tell(inputs.TimePassed())
+
+    async def _tell(self, happened: inputs.Happened) -> None:
+        for command in self._stream.receive(happened, now=time.monotonic()):
+            await self._carry_out(command)
+
+    async def _carry_out(self, command: commands.Command) -> None:
+        match command:
+            case commands.Open():
+                self._open = command
+            case commands.Close():
+                self._is_closed = True
+            case commands.WakeAt(at=at):
+                self._wake_at = at
+            case commands.Report(verdict=verdict):
+                self._judge(verdict)
+            case commands.Deliver(place=place, data=data):
+                await self._append(data)
+                self._stream.receive(inputs.EventsProcessed(through=place.position), now=time.monotonic())
+            case commands.PassOver(place=place):
+                self._stream.receive(inputs.EventsProcessed(through=place.position), now=time.monotonic())
+            case commands.Answer(data=data):
+                if self._why is None:
+                    await self._append(data)
+            case commands.End(why=why):
+                self._is_closed, self._why = True, self._why or why
+            case _:
+                pass  # nothing to keep, pause or settle here: the call's own stream does that
+
+    def _judge(self, verdict: ResumeVerdict) -> None:
+        if not isinstance(verdict, New | NotResumable | Resumed):
+            self._is_closed, self._why = True, verdict.why
