@@ -191,6 +191,13 @@ impl Parser {
     }
 
     fn scan<S: Sink>(&mut self, chunk: &[u8], sink: &mut S) -> Result<(), ParseError> {
+        if let [byte] = chunk {
+            // Byte by byte, nearly every byte only makes a cut line longer.
+            if !self.line.is_empty() && !matches!(byte, b'\r' | b'\n') {
+                self.line.push(*byte);
+                return self.check(&self.line, self.position + 1 - self.line.len() as u64);
+            }
+        }
         let mut start = self.skip_bom(chunk);
         if start == chunk.len() {
             return Ok(());
