@@ -109,7 +109,6 @@ class World:
         if is_call:
             self.adopt(self.store.open_call(scope, [1]), session, True)
         elif known.standalone is None or known.standalone.ended_s is not None:
-            known.is_held = known.is_held and known.standalone is None
             known.standalone = self.adopt(self.store.open_standalone(scope), session, False)
 
     def adopt(self, token: StreamToken, session: int, is_call: bool) -> Stream:
@@ -140,6 +139,8 @@ class World:
         if stream is not None:
             self.store.end_stream(SCOPES[stream.session], stream.token)
             stream.ended_s = self.now_s
+            if not stream.is_call:
+                self.sessions[stream.session].is_held = False
 
     def renew(self, number: int) -> None:
         stream = self.live(number)
@@ -237,7 +238,6 @@ class World:
         known = self.sessions.setdefault(session, Session(is_held=False))
         if known.standalone is None or known.standalone.ended_s is not None:
             # The store is about to make one; which one is learnt afterwards.
-            known.is_held = known.is_held and known.standalone is None
             known.standalone = Stream(token=None, session=session, epoch="", is_call=False)  # type: ignore[arg-type]
             self.streams.append(known.standalone)
         known.standalone.trim(self.now_s)

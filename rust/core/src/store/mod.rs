@@ -415,8 +415,6 @@ impl<W> Store<W> {
         let index = self.open_stream(scope, &token, random.epoch)?;
         let session = self.streams.get(index).map_or(NONE, |stream| stream.session);
         if let Some(session) = self.sessions.get_mut(session) {
-            // A second one does not go on where the first one ended.
-            session.is_held &= session.standalone == NONE;
             session.standalone = index;
         }
         Ok(index)
@@ -501,12 +499,14 @@ impl<W> Store<W> {
         let before = stream.charge(&self.limits);
         stream.state = State::Ended { why, at_ms: self.now_ms };
         let after = stream.charge(&self.limits);
-        let session = stream.session;
+        let (session, is_standalone) = (stream.session, stream.is_standalone);
         self.recharge(before, after);
         self.counts.live_streams -= 1;
         self.counts.ended_streams += 1;
         if let Some(session) = self.sessions.get_mut(session) {
             session.live_streams -= 1;
+            // The next standalone stream does not go on where this one ended.
+            session.is_held &= !is_standalone;
         }
         self.schedule_stream(index);
         self.wake(index, woken);
