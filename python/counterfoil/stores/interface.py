@@ -27,6 +27,10 @@ class LogReader(Protocol):
         """The facts behind it; None for a reader that was attached without a cursor."""
 
     @property
+    def echo_id(self) -> str | None:
+        """The ID that an echo at the start of this connection carries, if there is one."""
+
+    @property
     def is_attached(self) -> bool:
         """Whether there is anything to read."""
 

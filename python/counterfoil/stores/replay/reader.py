@@ -27,11 +27,20 @@ class Reader:
     the stream goes on.
     """
 
-    __slots__ = ("_core", "answer", "verdict")
+    __slots__ = ("_core", "answer", "echo_id", "verdict")
 
-    def __init__(self, verdict: ResumeVerdict, answer: ResumeAnswer | None, core: ReaderCore | None) -> None:
+    def __init__(
+        self,
+        verdict: ResumeVerdict,
+        answer: ResumeAnswer | None,
+        core: ReaderCore | None,
+        echo_id: str | None,
+    ) -> None:
         self.verdict = verdict
         self.answer = answer
+        #: The ID that an echo at the start of this connection carries: the position asked for, or, where the
+        #: cursor was none of ours, the position attached at.  None where there is neither.
+        self.echo_id = echo_id
         self._core = core
 
     @property

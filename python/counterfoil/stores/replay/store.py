@@ -20,6 +20,8 @@ from counterfoil.stores.replay.reader import Reader
 from counterfoil.stores.replay.relay import Relay
 from counterfoil.stores.replay.statistics import ReplayStatistics
 
+#: From this row of the table on the cursor is verified to be ours.
+_FIRST_ROW_OF_OURS = 7
 _ATTACHED = New(evidence=StoreEvidence(row=2), why=Why.FIRST, next=Next.CONTINUE)
 
 
@@ -63,7 +65,8 @@ class ReplayStore(ReplayCore):
 
         Takes over from an earlier reader.  Raises `UnknownStream`.
         """
-        return Reader(_ATTACHED, None, self._attach(scope, stream, after=after, aware=aware))
+        core = self._attach(scope, stream, after=after, aware=aware)
+        return Reader(_ATTACHED, None, core, core.id_at(after))
 
     def resume(
         self,
@@ -89,7 +92,13 @@ class ReplayStore(ReplayCore):
         answer = self._resume(
             scope, last_event_id, aware=aware, want_new=want_new, attach_lost=attach_lost, owner=owner
         )
-        return Reader(verdict_of(answer), answer, answer.reader)
+        core = answer.reader
+        if answer.row >= _FIRST_ROW_OF_OURS:
+            echo_id = last_event_id.decode() if isinstance(last_event_id, bytes) else last_event_id
+        else:
+            after = answer.after
+            echo_id = core.id_at(after) if core is not None and after is not None else None
+        return Reader(verdict_of(answer), answer, core, echo_id)
 
     def open_relay(
         self,

@@ -66,6 +66,13 @@ impl ReaderCore {
         self.store.get().locked(py, |store| store.detach(self.ticket)).map(drop)
     }
 
+    /// The ID of a position in the window or just before it; None elsewhere.
+    fn id_at(&self, py: Python<'_>, sequence: u64) -> PyResult<Option<String>> {
+        let id = self.store.get().locked(py, |store| store.id_at(self.ticket, sequence))?;
+        // ASCII by construction.
+        Ok(id.and_then(|id| String::from_utf8(id).ok()))
+    }
+
     /// The last sequence that was handed out.
     #[getter]
     fn position(&self, py: Python<'_>) -> PyResult<Option<u64>> {

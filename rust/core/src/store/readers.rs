@@ -1,6 +1,6 @@
 //! Readers: they pull by sequence, wait for "grown", and end with a type.
 
-use crate::ids::{Scope, StreamToken};
+use crate::ids::{write_id, Scope, Sequence, StreamToken, MAX_ID_BYTES};
 use crate::ring::{Mark, Out};
 
 use super::arena::Ticket;
@@ -267,6 +267,16 @@ impl<W> Store<W> {
         self.reader(ticket).map(|reader| reader.position)
     }
 
+    /// The ID of a position in this reader's stream, in the window or just before it: what an echo carries.
+    #[must_use]
+    pub fn id_at(&self, ticket: Ticket, sequence: u64) -> Option<Vec<u8>> {
+        let stream = self.streams.get(self.reader(ticket)?.stream)?;
+        let digest = stream.ring.digest_at(sequence)?;
+        let mut id = Vec::with_capacity(MAX_ID_BYTES);
+        write_id(&mut id, stream.prefix_at(sequence).0, Sequence::new(sequence)?, digest);
+        Some(id)
+    }
+
     /// Whether this reader has everything there is for it now, so that a `live` comment may be sent.
     #[must_use]
     pub fn has_caught_up(&self, ticket: Ticket) -> bool {
@@ -380,7 +390,7 @@ fn put_frames(stream: &Stream, slabs: &crate::ring::Slabs, from: u64, to: u64, o
     let mut next = from;
     while next <= to {
         let (prefix, last) = stream.prefix_at(next);
-        let mut lead = [0; LEAD.len() + crate::ids::MAX_ID_BYTES];
+        let mut lead = [0; LEAD.len() + MAX_ID_BYTES];
         let length = LEAD.len() + prefix.as_bytes().len();
         lead[..LEAD.len()].copy_from_slice(LEAD);
         lead[LEAD.len()..length].copy_from_slice(prefix.as_bytes());
