@@ -116,6 +116,47 @@ def test_resume_asks_with_the_processed_event_and_suppresses_what_runs(connect: 
     assert (verdict.why, verdict.after, verdict.missed) == (Why.CLAIM, 1, 2)
 
 
+def test_events_settled_while_the_question_is_under_way_do_not_run_again(connect: Any, server: Any) -> None:
+    """Asked from the mark, and the mark moves before the answer comes.
+
+    What is replayed was received before.
+    """
+    driver = connect()
+    started(driver, server, 4)
+    driver.drop()
+    assert EventId.parse(driver.reopen().headers["last-event-id"]).sequence == 0
+    processed(driver, 4)
+    driver.answer(server.resumed(0), *server.frames[1:], server.append(note(5)))
+    assert driver.delivered() == [1, 2, 3, 4, 5]
+
+
+def test_tail_rewritten_while_the_question_is_under_way_is_a_fault(connect: Any, make_server: Any) -> None:
+    server, rewritten = make_server(), make_server()
+    for n in range(1, 4):
+        rewritten.append(note(n if n < 2 else 90 + n))
+    driver = connect()
+    started(driver, server, 3)
+    driver.drop()
+    driver.reopen()
+    processed(driver, 3)
+    driver.answer(rewritten.resumed(0), *rewritten.frames[1:])
+    assert driver.all(do.TellFault)[-1].why is Why.DIVERGED
+    assert driver.delivered() == [1, 2, 3]
+
+
+def test_header_that_says_resumed_waits_for_the_first_line_however_long(connect: Any, server: Any) -> None:
+    driver = connect()
+    started(driver, server, 2)
+    processed(driver, 2)
+    driver.drop()
+    driver.reopen()
+    driver.head(claim=server.resumed(2))
+    driver.wait()
+    assert len(driver.all(do.TellPending)) == 1
+    driver.bytes(write_comment(server.claim(VerdictToken.GAP, first=3, last=4, next=Next.RECONCILE)))
+    assert isinstance(driver.stream.verdict, Gap)
+
+
 def test_idle_stream_resumes_on_the_claim_alone(connect: Any, server: Any) -> None:
     driver = connect()
     started(driver, server, 2)
@@ -756,6 +797,127 @@ def test_new_stream_begins_where_the_server_says(connect: Any, server: Any) -> N
     other.answer(server.claim(VerdictToken.NEW, after=3), server.frames[5])
     assert other.delivered() == []
     assert other.all(do.TellFault)[-1].why is Why.JUMP
+
+
+# --- foreign ids
+
+UUIDS = [f"9f3c51d0-77a4-4b1e-8c2d-6e0f1a2b3c{n:02x}" for n in range(20)]
+
+
+def foreign(*numbers: int) -> list[bytes]:
+    return [encode_event(note(n), id=UUIDS[n]) for n in numbers]
+
+
+def test_overlap_resumes_a_stock_server(connect: Any) -> None:
+    driver = connect()
+    driver.open()
+    driver.answer(None, encode_event(b"", id=UUIDS[0]), *foreign(1, 2, 3))
+    processed(driver, 3)
+    driver.drop()
+    assert driver.reopen().headers["last-event-id"] == UUIDS[2]
+    driver.answer(None, *foreign(3, 4))
+    assert driver.stream.verdict.why is Why.OVERLAP
+    assert driver.delivered() == [1, 2, 3, 4]
+
+
+def test_inclusive_replay_is_an_overlap_too(connect: Any) -> None:
+    driver = connect()
+    driver.open()
+    driver.answer(None, *foreign(1, 2))
+    processed(driver, 2)
+    driver.drop()
+    driver.reopen()
+    driver.answer(None, *foreign(1, 2, 3))
+    assert isinstance(driver.stream.verdict, Resumed)
+    assert driver.delivered() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("refusal", ["status", "silence"])
+def test_refused_overlap_is_tried_once_more_with_the_newest_id(connect: Any, refusal: str) -> None:
+    driver = connect()
+    driver.open()
+    driver.answer(None, *foreign(1, 2, 3))
+    processed(driver, 3)
+    driver.drop()
+    assert driver.reopen().headers["last-event-id"] == UUIDS[2]
+    if refusal == "status":
+        driver.head(400)
+    else:
+        driver.head()
+    assert driver.reopen().headers["last-event-id"] == UUIDS[3]
+    driver.answer(None, *foreign(4))
+    verdict = driver.stream.verdict
+    assert isinstance(verdict, Unverifiable)
+    assert verdict.why is Why.NO_OVERLAP
+    assert driver.delivered() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_what_keeps_the_cursor_keeps_the_position_of_the_overlap(connect: Any, status: int) -> None:
+    driver = connect()
+    driver.open()
+    driver.answer(None, *foreign(1, 2, 3))
+    processed(driver, 3)
+    driver.drop()
+    driver.reopen()
+    driver.head(status)
+    assert driver.reopen().headers["last-event-id"] == UUIDS[2]
+
+
+def test_same_id_with_other_bytes_is_another_history(connect: Any) -> None:
+    driver = connect()
+    driver.open()
+    driver.answer(None, *foreign(1, 2))
+    processed(driver, 2)
+    driver.drop()
+    driver.reopen()
+    driver.answer(None, encode_event(note(99), id=UUIDS[2]))
+    assert isinstance(driver.stream.verdict, Reoriginated)
+    assert driver.stream.verdict.why is Why.OVERLAP
+
+
+def test_replay_that_leaves_out_what_we_hold_is_a_fault(connect: Any) -> None:
+    """A lost tail behind opaque ids: events that we hold do not come again before a new one does."""
+    driver = connect()
+    driver.open()
+    driver.answer(None, *foreign(1, 2, 3, 4))
+    processed(driver, 1)
+    driver.drop()
+    driver.reopen()
+    driver.answer(None, *foreign(2, 3, 9))
+    assert driver.all(do.TellFault)[-1].why is Why.JUMP
+    assert driver.delivered() == [1, 2, 3, 4]
+
+
+def test_restart_can_still_prove_an_overlap(connect: Any) -> None:
+    driver = connect()
+    driver.open()
+    driver.answer(None, *foreign(1, 2, 3))
+    processed(driver, 3)
+    again = connect(record=driver.stream.record)
+    (opened,) = [c for c in again.open() if isinstance(c, do.Open)]
+    assert opened.headers["last-event-id"] == UUIDS[2]
+    again.answer(None, *foreign(3, 4))
+    assert again.stream.verdict.why is Why.OVERLAP
+    assert again.delivered() == [4]
+
+
+def test_priming_row_replayed_as_an_empty_object_is_dropped_and_moves_the_cursor(connect: Any) -> None:
+    """Stock servers' `prime` and `close` events, and data `{}`.
+
+    Never a fault, or resuming would repeat it.
+    """
+    driver = connect()
+    driver.open()
+    driver.answer(
+        None,
+        encode_event(b"{}", id=UUIDS[0]),
+        encode_event(b"bye", event="close", id=UUIDS[1]),
+        *foreign(2),
+    )
+    assert driver.delivered() == [2]
+    assert [c.place.event_id for c in driver.all(do.PassOver)] == UUIDS[:2]
+    assert driver.all(do.TellFault) == []
 
 
 # --- what survives a restart

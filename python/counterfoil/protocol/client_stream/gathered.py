@@ -8,6 +8,7 @@ from __future__ import annotations
 from counterfoil.decisions.claims import Claimed, count_claims
 from counterfoil.errors import ContinuityError
 from counterfoil.model.evidence import (
+    Claim,
     ClaimDetails,
     Echo,
     Progress,
@@ -56,6 +57,7 @@ class Gathered:
         self.token = Token.ABSENT
         self.window = Window.ABSENT
         self.progress = Progress.OPEN
+        self.has_waited = False
         self.echo_id: str | None = None
         self._revision = Revision.RESUMABLE if is_resumable else Revision.NOT_RESUMABLE
         self._claims: list[Claimed] = []
@@ -91,6 +93,22 @@ class Gathered:
         """Note that the first line of the body is there."""
         if self.progress is Progress.OPEN:
             self.progress = Progress.READ
+
+    def note_waited(self) -> None:
+        """Note that `judge_within` has passed.
+
+        A header that says *resumed* still waits for the first line of the body: a comment there may say
+        worse.
+        """
+        self.has_waited = True
+        is_claimed = self.evidence(()).claim is Claim.RESUMED_EQUAL
+        if self.progress is not Progress.OPEN or not is_claimed:
+            self.progress = Progress.WAITED
+
+    def note_end(self) -> None:
+        """Note that nothing more will come."""
+        self.has_waited = True
+        self.progress = Progress.WAITED
 
     def note_echo(self, event_id: str) -> None:
         """Note an event with an id and empty data."""

@@ -19,6 +19,7 @@ class Positions:
         self._held: deque[HeldEvent] = deque(held)
         self._by_id = {event.event_id: event for event in self._held if event.has_data}
         self._by_position = {event.position: event for event in self._held if event.has_data}
+        self._pinned: int | None = None
         self.processed = processed
         self.received = max((event.position for event in self._held), default=processed)
 
@@ -31,6 +32,15 @@ class Positions:
     def unprocessed(self) -> int:
         """How many received events are not processed yet."""
         return self.received - self.processed
+
+    @property
+    def newest_held(self) -> int:
+        """The position of the newest event with an id, 0 where there is none."""
+        return next((event.position for event in reversed(self._held) if event.has_data), 0)
+
+    def place_of(self, event_id: str) -> int:
+        """Return the position of a held event or echo, 0 where it is not held."""
+        return next((event.position for event in self._held if event.event_id == event_id), 0)
 
     def by_id(self, event_id: str) -> HeldEvent | None:
         """Return the held event with data that has this id."""
@@ -57,8 +67,21 @@ class Positions:
     def settle(self, through: int) -> None:
         """Move the processed mark; it never goes back, nor beyond what was received."""
         self.processed = max(self.processed, min(through, self.received))
+        self._trim()
+
+    def pin(self, event_id: str) -> None:
+        """Hold everything from this event on, whatever is processed meanwhile: it may all come again."""
+        self._pinned = self.place_of(event_id) if event_id else None
+
+    def unpin(self) -> None:
+        """What was asked for again has come."""
+        self._pinned = None
+        self._trim()
+
+    def _trim(self) -> None:
         # The event before the processed one stays: an overlap is asked for with it.
-        while len(self._held) > 1 and self._held[1].position < self.processed:
+        limit = self.processed if self._pinned is None else min(self.processed, self._pinned)
+        while len(self._held) > 1 and self._held[1].position < limit:
             gone = self._held.popleft()
             if gone.has_data:
                 self._by_position.pop(gone.position, None)

@@ -16,7 +16,7 @@ from counterfoil.decisions.reconnect import FULL, Spent, after_failure, after_po
 from counterfoil.decisions.resume import classify_resume
 from counterfoil.errors import LimitExceeded
 from counterfoil.model.events import EventEvidence, Identity, Keyed, Mode, Name, Scheme
-from counterfoil.model.evidence import Asked, Evidence, Progress, Session
+from counterfoil.model.evidence import Asked, Evidence, Session
 from counterfoil.model.stream import Place, StreamRecord
 from counterfoil.model.tokens import Executed, Next, StreamKind, Why
 from counterfoil.model.verdicts import (
@@ -217,7 +217,7 @@ class ClientStream:
         self._judge_at = self._now + self._settings.judge_within
         if kind is Kind.CLAIM:
             # No event can come that would contradict it, and nothing else to wait for.
-            connection.gathered.progress = Progress.WAITED
+            connection.gathered.note_end()
         self._judge(connection)
         if kind is Kind.CLAIM and self._state in READING:
             self._end_of_claim(connection)
@@ -315,7 +315,7 @@ class ClientStream:
         if self._state not in READING or connection is None:
             return
         self._is_connected = False
-        connection.gathered.progress = Progress.WAITED
+        connection.gathered.note_end()
         if self._state is State.JUDGING:
             self._judge(connection)
         if connection.kind is Kind.JSON and is_clean and self._state is State.FLOWING:
@@ -350,7 +350,7 @@ class ClientStream:
         return None
 
     def _wait_on(self, connection: Connection, verdict: Pending) -> None:
-        if connection.gathered.progress is not Progress.WAITED:
+        if not connection.gathered.has_waited:
             return
         if verdict.next is Next.RETRY:
             self._close()
@@ -609,7 +609,7 @@ class ClientStream:
     def _look_at_the_connection(self, connection: Connection) -> None:
         if self._is_due(self._judge_at):
             self._judge_at = None
-            connection.gathered.progress = Progress.WAITED
+            connection.gathered.note_waited()
             self._judge(connection)
             if self._state is State.JUDGING and self._track.is_probe(connection.asked):
                 # Silence: the overlap does not show; ask once more with the newest id.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import counterfoil.protocol.client_stream.cf1_ids as cf1_ids
 import counterfoil.protocol.client_stream.foreign_ids as foreign_ids
-from counterfoil.model.events import Scheme
+from counterfoil.model.events import Identity, Scheme, Seen
 from counterfoil.model.evidence import Asked, First
 from counterfoil.model.stream import HeldEvent, Place, StreamRecord
 from counterfoil.native import Cursor
@@ -43,6 +43,7 @@ class Track:
         self._declared = declared
         self._previous: Cursor | None = None
         self._previous_number: int | None = None
+        self._replayed = 0
         self._strays = 0
         self.start(epoch)
 
@@ -53,6 +54,7 @@ class Track:
         self.positions = Positions()
         self._previous = None
         self._previous_number = None
+        self._replayed = 0
         self._base: int | None = None
 
     def restore(self, record: StreamRecord) -> None:
@@ -111,6 +113,8 @@ class Track:
         """Judge what follows against the position asked for."""
         self._previous = asked.cursor
         self._previous_number = asked.number
+        self.positions.pin(asked.event_id)
+        self._replayed = self.positions.place_of(asked.event_id)
 
     def compare_first(self, arrived: Arrived, asked: AskedWith) -> FoundFirst:
         """Return what the first event with data says of the cursor asked for."""
@@ -164,10 +168,17 @@ class Track:
         if self.scheme is Scheme.CF1:
             return cf1_ids.identify(arrived.event_id, self._previous, self.positions, base=self._base)
         digest = digest_event(arrived.name, arrived.data)
-        order = self._declared.order
-        return foreign_ids.identify(
-            arrived.event_id, digest, self._previous_number, self.positions, order=order
+        found = foreign_ids.identify(
+            arrived.event_id, digest, self._previous_number, self.positions, order=self._declared.order
         )
+        return self._unless_replay_is_short(found)
+
+    def _unless_replay_is_short(self, found: Identified) -> Identified:
+        """A new event before all that we hold have come again: the server has lost one of them."""
+        is_new = found.identity is Identity.NEXT and found.seen is Seen.NEVER
+        if is_new and self._replayed < self.positions.newest_held:
+            return Identified(Identity.JUMP)
+        return found
 
     def take(self, arrived: Arrived, found: Identified) -> tuple[Place, bool]:
         """Take the event as the next one.
@@ -206,6 +217,7 @@ class Track:
             self.positions.add(HeldEvent(position=position, event_id=event_id, digest=digest))
         if arrived.event_id == "":
             self.positions.forget()
+        self._replayed = max(self._replayed, position)
         number = read_number(event_id)
         self._previous_number = self._previous_number if number is None else number
         return self._foreign_place(position, event_id, digest), is_new
