@@ -33,6 +33,7 @@ class Behind:
         limits = settings.pop("limits", Limits())
         keys = settings.pop("keys", KEYS)
         scope = settings.pop("scope", None)
+        self.upstream = upstream
         self.verdicts: list[ResumeVerdict] = []
         self.store = ReplayStore(limits=limits, keys=keys)
         self.gateway = Gateway(
@@ -110,6 +111,8 @@ class Upstream:
         self.declared = declared
         self.seen: list[Exchange] = []
         self.sessions = 0
+        #: Fields of the answer to a preflight.
+        self.cors: dict[str, str] = {}
 
     def count(self, method: str, rpc: str | None = None) -> int:
         return sum(x.method == method and (rpc is None or x.message.get("method") == rpc) for x in self.seen)
@@ -136,8 +139,8 @@ class Upstream:
             await self.on_get(exchange)
         elif exchange.method == "GET":
             await exchange.json({}, 405, allow="POST")
-        elif exchange.method in ("DELETE", "OPTIONS"):
-            await exchange.json({})
+        elif exchange.method in ("DELETE", "HEAD", "OPTIONS"):
+            await exchange.json({}, **self.cors)
         elif method == "initialize":
             self.sessions += 1
             result = {"protocolVersion": REVISION, "capabilities": self.declared, "serverInfo": {}}

@@ -5,7 +5,7 @@ One instance serves all requests of a gateway; what it remembers of sessions is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -13,9 +13,11 @@ from anyio.abc import TaskGroup
 from counterfoil.adapters.gateway.answers import send_answer
 from counterfoil.adapters.gateway.asgi import Receive, Send
 from counterfoil.adapters.gateway.calls import Call, CallSettings
+from counterfoil.adapters.gateway.calm import Calm
 from counterfoil.adapters.gateway.gets import GetTerms, answer_get
 from counterfoil.adapters.gateway.headers import cors_of, pass_answer_headers
 from counterfoil.adapters.gateway.inbound import Inbound
+from counterfoil.adapters.gateway.lost_requests import settle_lost
 from counterfoil.adapters.gateway.messages import (
     MessageHead,
     MessageKind,
@@ -86,6 +88,7 @@ class Answering:
         self._log = log
         self._limits = limits
         self._verdicts = verdicts
+        self._calm = Calm()
         self._open_calls = OpenCalls()
         self._sessions = Sessions(settings.known_sessions)
         self._legs = (
@@ -110,8 +113,18 @@ class Answering:
             await self._answer_request(exchange, self._log, message, knows, tasks)
         elif message is not None and message.method == "notifications/cancelled":
             await self._answer_cancellation(exchange, tasks)
+        elif message is not None and message.kind is MessageKind.ANSWER:
+            await self._answer_answer(exchange, message)
         else:
             await self._pass(exchange)
+
+    async def _answer_answer(self, exchange: Exchange, message: MessageHead) -> None:
+        """Pass a client's answer to its server, unless the request was settled in the client's stead."""
+        facts = self._facts(exchange.inbound)
+        if message.request_id is None or facts.server_requests.note_answer(message.request_id):
+            await self._pass(exchange)
+        else:
+            await send_answer(exchange.send, 202, ())
 
     async def _answer_cancellation(self, exchange: Exchange, tasks: TaskGroup) -> None:
         """Pass a cancellation on; a call that it stopped gets no answer, and ends a little later."""
@@ -231,7 +244,13 @@ class Answering:
             attaches_lost=self._settings.on_standalone_gap != "refuse",
             stops_foreign=self._settings.foreign_ids == "stop",
             cors=facts.cors.get(inbound.origin or "", ()),
+            calm=self._calm,
         )
+
+        def settle(request_ids: Sequence[object]) -> None:
+            lost = facts.server_requests.take_lost(request_ids)
+            tasks.start_soon(settle_lost, exchange.upstream, exchange.request, lost)
+
         try:
             await answer_get(
                 log,
@@ -242,6 +261,7 @@ class Answering:
                 exchange.send,
                 notices=lambda: make_notices(facts, self._settings),
                 interruption=self._interruption(scope, facts) if not is_call and not terms.is_aware else None,
+                on_lost_requests=settle,
                 tell=self._verdicts.tell,
             )
         except SessionEnded:

@@ -6,7 +6,6 @@ Only a whole JSON answer that comes while the client still waits for the head is
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 
 import anyio
 import msgspec
@@ -22,7 +21,13 @@ from counterfoil.adapters.gateway.upstream import (
     header_of,
     is_stream,
 )
-from counterfoil.errors import LimitExceeded, UpstreamBroken, UpstreamError, UpstreamUnreachable
+from counterfoil.errors import (
+    AnswerTooLarge,
+    LimitExceeded,
+    UpstreamBroken,
+    UpstreamError,
+    UpstreamUnreachable,
+)
 from counterfoil.limits import Limits
 from counterfoil.model.tokens import Executed, Why
 from counterfoil.protocol.inband_error import InbandError, InbandEvidence, write_inband_error
@@ -104,7 +109,7 @@ class Call:
             await self._settle_whole()
 
     async def _relay(self, answer: UpstreamAnswer) -> None:
-        why = Why.CLOSED
+        why, executed = Why.CLOSED, Executed.UNKNOWN
         try:
             first = await answer.receive()
             if self._settings.resumes and _has_ids(first):
@@ -113,9 +118,11 @@ class Call:
                 await self._copy(answer, first)
         except UpstreamBroken:
             pass
+        except AnswerTooLarge:
+            why, executed = Why.TOO_LARGE, Executed.YES
         except LimitExceeded:
             why = Why.TOO_LARGE
-        await self.stream.settle(self.error(why, Executed.UNKNOWN))
+        await self.stream.settle(self.error(why, executed))
 
     async def _copy(self, answer: UpstreamAnswer, piece: bytes) -> None:
         feed = Feed(self._settings.sse)
@@ -154,13 +161,13 @@ class Call:
         whole = self.whole
         if whole is None:
             return
+        error = self._error_of(whole)
         if whole.failure is None and whole.status < 300 and whole.body:
-            await self._append_whole(whole.body)
-        await self.stream.settle(self._error_of(whole))
-
-    async def _append_whole(self, body: bytes) -> None:
-        with suppress(LimitExceeded):  # the error that settles the call says so
-            await self.stream.append([body])
+            try:
+                await self.stream.append([whole.body])
+            except AnswerTooLarge:
+                error = self.error(Why.TOO_LARGE, Executed.YES)
+        await self.stream.settle(error)
 
     def _error_of(self, whole: WholeAnswer) -> bytes:
         if isinstance(whole.failure, UpstreamUnreachable):

@@ -5,19 +5,28 @@ The log decides and attaches in one step; `replies` turns that into terms, and t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 
 import anyio
 import msgspec
 from counterfoil.adapters.gateway.answers import send_answer
 from counterfoil.adapters.gateway.asgi import Receive, Send
+from counterfoil.adapters.gateway.calm import Calm
 from counterfoil.adapters.gateway.claims import claim_field
 from counterfoil.adapters.gateway.openings import make_headers, make_lead
 from counterfoil.adapters.gateway.replies import Reply, reply_to
 from counterfoil.adapters.gateway.sse_out import Interruption, Opening, Pace, StreamWriter, write_whole
 from counterfoil.adapters.gateway.upstream import Headers
 from counterfoil.adapters.gateway.watching import run_while_present
-from counterfoil.errors import ForeignEventId, MalformedEventId, StoreFull, UnknownEventIdVersion
+from counterfoil.errors import (
+    ForeignEventId,
+    MalformedEventId,
+    StoreFull,
+    StreamEnded,
+    TakenOver,
+    UnknownEventIdVersion,
+)
 from counterfoil.model.evidence import StoreEvidence
 from counterfoil.model.tokens import Next, VerdictToken, Why
 from counterfoil.model.verdicts import ResumeVerdict, Unverifiable
@@ -43,6 +52,7 @@ class GetTerms(msgspec.Struct, frozen=True, kw_only=True):
     attaches_lost: bool
     stops_foreign: bool
     cors: Headers
+    calm: Calm
 
     @property
     def is_aware(self) -> bool:
@@ -62,6 +72,7 @@ async def answer_get(
     *,
     notices: Callable[[], bytes],
     interruption: Interruption | None,
+    on_lost_requests: Callable[[Sequence[object]], None],
     tell: Callable[[ResumeVerdict, StreamToken | None], None],
 ) -> None:
     """Answer, and tell the verdict before the first byte; none if the client left before there was one.
@@ -77,8 +88,14 @@ async def answer_get(
         await _ask_again(reader, terms, send)
         return
     tell(reader.verdict, reader.stream)
+    if reader.is_attached and not await _keep_calm(scope, terms, reader, receive):
+        taken = Unverifiable(evidence=StoreEvidence(row=6), why=Why.LIMIT, next=Next.RETRY)
+        await _ask_again(taken, terms, send)
+        return
     answer = reader.answer
     assert answer is not None, "a resume always has the facts behind its verdict"
+    if answer.lost_requests:
+        on_lost_requests(answer.lost_requests)
     reply = reply_to(
         reader.verdict,
         answer,
@@ -101,7 +118,38 @@ async def answer_get(
         )
         headers = make_headers(reply.claim, terms.cors)
         opening = Opening(headers, lead, answer.epoch or "", terms.is_aware, not reader.is_answers_only)
+        began_at = reader.position
         await StreamWriter(send, pace, opening, reader, interruption).run(receive)
+        if reader.stream is not None and reader.position != began_at:
+            terms.calm.note_data((scope, reader.stream))
+
+
+async def _keep_calm(scope: Scope, terms: GetTerms, reader: LogReader, receive: Receive) -> bool:
+    """Hold a client that comes back too often for nothing; False if a newer one took over meanwhile."""
+    if reader.stream is None:
+        return True
+    hold_s = terms.calm.hold_s((scope, reader.stream), time.monotonic())
+    if not hold_s or _has_data(reader):
+        return True
+
+    async def hold() -> None:
+        with anyio.move_on_after(hold_s):
+            await reader.wait()
+
+    await run_while_present(receive, hold)
+    if _has_data(reader):
+        return True
+    try:
+        reader.read()
+    except TakenOver:
+        return False
+    except StreamEnded:
+        pass
+    return True
+
+
+def _has_data(reader: LogReader) -> bool:
+    return not reader.has_caught_up
 
 
 async def _resume(

@@ -9,6 +9,7 @@ import hashlib
 from collections import OrderedDict
 
 from counterfoil.adapters.gateway.inbound import Inbound
+from counterfoil.adapters.gateway.lost_requests import ServerRequests
 from counterfoil.adapters.gateway.upstream import Headers
 
 
@@ -26,6 +27,8 @@ class SessionFacts:
         self.noticed_s = float("-inf")
         #: Subscribed resources, which are told to be updated when their notifications were lost.
         self.resources: set[str] = set()
+        #: Requests of the server on their way to this client.
+        self.server_requests = ServerRequests()
         #: False once `logging/setLevel` asked for graver things only.
         self.wants_warnings = True
 

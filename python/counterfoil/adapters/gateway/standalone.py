@@ -18,7 +18,7 @@ from counterfoil.adapters.gateway.upstream import (
     UpstreamRequest,
     is_stream,
 )
-from counterfoil.errors import CounterfoilError, SessionEnded, UnknownStream, UpstreamError
+from counterfoil.errors import CounterfoilError, SessionEnded, StoreFull, UnknownStream, UpstreamError
 from counterfoil.limits import Limits
 from counterfoil.native import Scope, StreamToken
 from counterfoil.stores.interface import ReplayLog
@@ -120,7 +120,7 @@ class _Leg:
                         await self._relay(answer)
                     elif not await self._goes_on_without(answer):
                         return
-            except UpstreamError:
+            except (UpstreamError, StoreFull):
                 self.decided.set()
             except (SessionEnded, UnknownStream):
                 return
