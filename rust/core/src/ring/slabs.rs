@@ -1,12 +1,16 @@
 //! Memory for all rings of one store: fixed pages out of slabs, taken and given back in O(1).
 //!
-//! A page is small enough that a stream of ten short events wastes little, and a slab large enough
+//! Slabs are mapped, not allocated: an allocator keeps what a crowd has left, and one small value
+//! beside a slab holds all of it.  A page is small enough that a stream of ten short events wastes little, and a slab large enough
 //! that growing does not ask the allocator for every event.
+
+use memmap2::MmapMut;
 
 /// Bytes of one page.
 pub const PAGE_BYTES: usize = 1024;
 
 const SLAB_PAGES: usize = 64;
+const SLAB_BYTES: usize = SLAB_PAGES * PAGE_BYTES;
 /// Empty slabs that are kept for the next burst; more go back to the allocator.
 const SPARE_SLABS: usize = 16;
 
@@ -16,12 +20,41 @@ pub(crate) struct Page(u32);
 
 #[derive(Default)]
 struct Slab {
-    /// Empty while the slab holds no memory.
-    memory: Box<[u8]>,
+    /// `None` while the slab holds no memory.
+    memory: Option<Memory>,
     /// One bit for each page that nobody has.
     free: u64,
     /// Whether its number is in `Slabs::open`.
     is_listed: bool,
+}
+
+enum Memory {
+    Mapped(MmapMut),
+    /// Where no more can be mapped.
+    Allocated(Box<[u8]>),
+}
+
+impl Memory {
+    fn new() -> Self {
+        MmapMut::map_anon(SLAB_BYTES)
+            .map_or_else(|_| Self::Allocated(vec![0; SLAB_BYTES].into_boxed_slice()), Self::Mapped)
+    }
+
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Mapped(memory) => memory,
+            Self::Allocated(memory) => memory,
+        }
+    }
+
+    #[inline]
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Mapped(memory) => memory,
+            Self::Allocated(memory) => memory,
+        }
+    }
 }
 
 /// The pages of one store.
@@ -46,7 +79,7 @@ impl Slabs {
     /// Bytes that are held from the allocator for pages, spare ones included.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        (self.slabs.len() - self.vacant.len()) * SLAB_PAGES * PAGE_BYTES
+        (self.slabs.len() - self.vacant.len()) * SLAB_BYTES
     }
 
     pub(crate) fn take(&mut self) -> Page {
@@ -77,7 +110,7 @@ impl Slabs {
         self.pages -= 1;
         if slab.free == u64::MAX {
             if self.empty >= SPARE_SLABS {
-                slab.memory = Box::default();
+                slab.memory = None;
                 slab.free = 0;
                 self.vacant.push(index);
                 return;
@@ -93,13 +126,18 @@ impl Slabs {
     #[inline]
     pub(crate) fn bytes(&self, page: Page) -> &[u8] {
         let start = (page.0 as usize % SLAB_PAGES) * PAGE_BYTES;
-        &self.slabs[page.0 as usize / SLAB_PAGES].memory[start..start + PAGE_BYTES]
+        match &self.slabs[page.0 as usize / SLAB_PAGES].memory {
+            Some(memory) => &memory.bytes()[start..start + PAGE_BYTES],
+            // No ring holds a page of a slab without memory.
+            None => &[0; PAGE_BYTES],
+        }
     }
 
     #[inline]
     pub(crate) fn bytes_mut(&mut self, page: Page) -> &mut [u8] {
         let start = (page.0 as usize % SLAB_PAGES) * PAGE_BYTES;
-        &mut self.slabs[page.0 as usize / SLAB_PAGES].memory[start..start + PAGE_BYTES]
+        let memory = self.slabs[page.0 as usize / SLAB_PAGES].memory.get_or_insert_with(Memory::new);
+        &mut memory.bytes_mut()[start..start + PAGE_BYTES]
     }
 
     fn open_slab(&mut self) -> u32 {
@@ -108,7 +146,7 @@ impl Slabs {
             (self.slabs.len() - 1) as u32
         });
         let slab = &mut self.slabs[index as usize];
-        slab.memory = vec![0; SLAB_PAGES * PAGE_BYTES].into_boxed_slice();
+        slab.memory = Some(Memory::new());
         slab.free = u64::MAX;
         self.empty += 1;
         if !slab.is_listed {
