@@ -12,25 +12,15 @@ from counterfoil.protocol import revisions
 from counterfoil.protocol.revisions import REVISIONS, capabilities_of, is_at_most
 
 PACKAGE = Path(__file__).resolve().parents[2] / "python" / "counterfoil"
-DATE = re.compile(r"\b20\d\d-\d\d-\d\d\b")
+DATE = re.compile(r"20\d\d-\d\d-\d\d")
 
 
 def names_a_revision(path: Path) -> list[str]:
-    """Strings of the code that hold a date; what a docstring explains is not code."""
-    tree = ast.parse(path.read_text())
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    prose = {
-        id(node.body[0].value)
-        for node in ast.walk(tree)
-        if isinstance(node, documented) and node.body and isinstance(node.body[0], ast.Expr)
-    }
+    """Strings of the code that are a date; what a docstring or a help text explains is not code."""
     return [
         node.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant)
-        and isinstance(node.value, str)
-        and id(node) not in prose
-        and DATE.search(node.value)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and DATE.fullmatch(node.value)
     ]
 
 
