@@ -3,26 +3,41 @@
 Importing this package loads no optional integration and starts no thread.
 """
 
+from counterfoil.adapters.client.connection import Connection as Connection
+from counterfoil.adapters.client.inbox import Arrival as Arrival
+from counterfoil.adapters.client.opening import connect as connect
+from counterfoil.adapters.client.tickets import CallEvidence as CallEvidence
+from counterfoil.adapters.client.tickets import CallTicket as CallTicket
 from counterfoil.errors import AnswerTooLarge as AnswerTooLarge
+from counterfoil.errors import ConnectionNotOpen as ConnectionNotOpen
 from counterfoil.errors import CounterfoilError as CounterfoilError
 from counterfoil.errors import EncodeError as EncodeError
 from counterfoil.errors import ForeignEventId as ForeignEventId
 from counterfoil.errors import ForkedHandle as ForkedHandle
+from counterfoil.errors import HandshakeFailed as HandshakeFailed
+from counterfoil.errors import HttpFault as HttpFault
+from counterfoil.errors import Indeterminate as Indeterminate
 from counterfoil.errors import KeyFileError as KeyFileError
 from counterfoil.errors import KeyFileExposed as KeyFileExposed
 from counterfoil.errors import KeyRingError as KeyRingError
 from counterfoil.errors import LimitExceeded as LimitExceeded
 from counterfoil.errors import MalformedEventId as MalformedEventId
+from counterfoil.errors import NotApplied as NotApplied
 from counterfoil.errors import ParserClosed as ParserClosed
 from counterfoil.errors import ReaderBusy as ReaderBusy
 from counterfoil.errors import ReaderClosed as ReaderClosed
 from counterfoil.errors import ReaderTooSlow as ReaderTooSlow
+from counterfoil.errors import RequestFailed as RequestFailed
+from counterfoil.errors import RequestUnanswerable as RequestUnanswerable
 from counterfoil.errors import ScopeMissing as ScopeMissing
 from counterfoil.errors import ScopeTooLong as ScopeTooLong
 from counterfoil.errors import SessionEnded as SessionEnded
+from counterfoil.errors import SessionOver as SessionOver
 from counterfoil.errors import SseLimitError as SseLimitError
+from counterfoil.errors import StillPending as StillPending
 from counterfoil.errors import StoreFull as StoreFull
 from counterfoil.errors import StreamEnded as StreamEnded
+from counterfoil.errors import StreamLost as StreamLost
 from counterfoil.errors import TakenOver as TakenOver
 from counterfoil.errors import UnknownEventIdVersion as UnknownEventIdVersion
 from counterfoil.errors import UnknownStream as UnknownStream
@@ -61,7 +76,12 @@ from counterfoil.stores.replay.store import ReplayStore as ReplayStore
 
 __all__ = [
     "AnswerTooLarge",
+    "Arrival",
+    "CallEvidence",
+    "CallTicket",
     "ClientStream",
+    "Connection",
+    "ConnectionNotOpen",
     "CounterfoilError",
     "Cursor",
     "DigestChain",
@@ -72,6 +92,9 @@ __all__ = [
     "Forged",
     "ForkedHandle",
     "Gap",
+    "HandshakeFailed",
+    "HttpFault",
+    "Indeterminate",
     "KeyCheck",
     "KeyFileError",
     "KeyFileExposed",
@@ -82,6 +105,7 @@ __all__ = [
     "Limits",
     "MalformedEventId",
     "New",
+    "NotApplied",
     "NotResumable",
     "ParserClosed",
     "Reader",
@@ -91,12 +115,15 @@ __all__ = [
     "Reoriginated",
     "ReplayStatistics",
     "ReplayStore",
+    "RequestFailed",
+    "RequestUnanswerable",
     "ResumeVerdict",
     "Resumed",
     "Scope",
     "ScopeMissing",
     "ScopeTooLong",
     "SessionEnded",
+    "SessionOver",
     "SseBatch",
     "SseBlock",
     "SseComment",
@@ -104,8 +131,10 @@ __all__ = [
     "SseEvent",
     "SseLimitError",
     "SseParser",
+    "StillPending",
     "StoreFull",
     "StreamEnded",
+    "StreamLost",
     "StreamToken",
     "TakenOver",
     "UnknownEventIdVersion",
@@ -113,6 +142,7 @@ __all__ = [
     "UnstorableEvent",
     "Unverifiable",
     "__version__",
+    "connect",
     "encode_comment",
     "encode_event",
 ]

@@ -124,3 +124,108 @@ class StreamRecordUnreadable(CounterfoilError, ValueError):
 
 class DispatchStateError(CounterfoilError, RuntimeError):
     """A step of a dispatch came in a state that does not know it."""
+
+
+# --- client
+
+
+class StillPending(CounterfoilError):
+    """The ticket has no outcome yet."""
+
+
+class NotApplied(CounterfoilError):
+    """The effect certainly did not happen: trying again, under the same key, is safe.
+
+    A handler may raise it to say just that.  From a request, `evidence` says how it is known.
+    """
+
+    def __init__(self, message: str = "", evidence: object = None) -> None:
+        super().__init__(message, evidence)
+        self.evidence = evidence
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class Indeterminate(CounterfoilError):
+    """The effect may or may not have happened; it is never run again by itself.
+
+    `evidence` says what is known, `idempotency_key` names the entry that `ledger.resolve` settles.
+    """
+
+    def __init__(self, message: str, evidence: object = None, idempotency_key: str | None = None) -> None:
+        super().__init__(message, evidence, idempotency_key)
+        self.evidence = evidence
+        self.idempotency_key = idempotency_key
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class ConnectionNotOpen(CounterfoilError, RuntimeError):
+    """The connection was used before its `async with` block was entered."""
+
+
+class RequestFailed(CounterfoilError):
+    """The server answered the request with a JSON-RPC error; `code`, `message` and `data` are its own."""
+
+    def __init__(self, code: int, message: str, data: object = None) -> None:
+        super().__init__(code, message, data)
+        self.code = code
+        self.message = message
+        self.data = data
+
+    def __str__(self) -> str:
+        return f"the server answered with error {self.code}"
+
+
+class HandshakeFailed(CounterfoilError, ConnectionError):
+    """No session could be opened; the cause says what came instead, and nothing else was sent."""
+
+
+class SessionOver(NotApplied, ConnectionError):
+    """The session is over, so nothing was sent: connect again.  `why` says what ended it."""
+
+    def __init__(self, message: str, evidence: object = None, why: str = "") -> None:
+        CounterfoilError.__init__(self, message, evidence, why)
+        self.evidence = evidence
+        self.why = why
+
+
+class StreamLost(CounterfoilError):
+    """A stream is not the one that was read before, and nothing of it was applied.
+
+    `verdict` says why, with its evidence; `stream` is the name to give to `connection.accept` once the
+    state behind it has been reconciled.
+    """
+
+    def __init__(self, message: str, stream: str, verdict: object) -> None:
+        super().__init__(message, stream, verdict)
+        self.stream = stream
+        self.verdict = verdict
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class RequestUnanswerable(CounterfoilError):
+    """A handler of server requests refuses one; `code` and `message` go to the server."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}"
+
+
+class HttpFault(CounterfoilError, ConnectionError):
+    """An HTTP exchange did not come to its end; `sent` says whether any of the request may have arrived."""
+
+    def __init__(self, message: str, sent: bool) -> None:
+        super().__init__(message, sent)
+        self.sent = sent
+
+    def __str__(self) -> str:
+        return str(self.args[0])

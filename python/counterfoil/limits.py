@@ -53,6 +53,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     ended_sessions: int = 1 << 16
     """Sessions that are remembered to have ended."""
 
+    # --- client ---
+    inbox_bytes: int = 64 << 20
+    """Bytes of events that wait for the application on one connection; at it no more is read."""
+
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value = getattr(self, name)

@@ -146,7 +146,7 @@ class _Connection:
             if stream is None:
                 continue
             if how == "rst":
-                _reset_on_close(stream)
+                reset_on_close(stream)
             with suppress(*_BROKEN):
                 await stream.aclose()
 
@@ -157,7 +157,8 @@ class _Connection:
                 await server.aclose()
 
 
-def _reset_on_close(stream: SocketStream) -> None:
+def reset_on_close(stream: SocketStream) -> None:
+    """Make the close of a socket an RST."""
     raw = stream.extra(SocketAttribute.raw_socket)
     with suppress(OSError):
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

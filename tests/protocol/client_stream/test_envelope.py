@@ -37,8 +37,15 @@ from hypothesis import strategies as st
 )
 def test_envelope(data: bytes, body: Body, answers: tuple[int | str, ...]) -> None:
     envelope = read_envelope(data)
-    assert envelope == (body, answers)
+    assert (envelope.body, envelope.answers) == (body, answers)
     assert [type(each) for each in envelope.answers] == [type(each) for each in answers]
+
+
+def test_a_request_and_a_notification_are_told_apart_by_their_id() -> None:
+    request = read_envelope(b'{"jsonrpc":"2.0","id":"7","method":"ping"}')
+    notification = read_envelope(b'{"jsonrpc":"2.0","method":"notifications/x","params":{}}')
+    assert (request.method, request.request_id) == ("ping", "7")
+    assert (notification.method, notification.request_id) == ("notifications/x", None)
 
 
 def test_line_separator_inside_a_string_is_no_line_end() -> None:

@@ -40,12 +40,20 @@ class Close(msgspec.Struct, frozen=True):
 
 
 class Deliver(msgspec.Struct, frozen=True, kw_only=True):
-    """Dispatch this event.  `at_most_once` says that its stream was not proven continuous."""
+    """Dispatch this event.  `at_most_once` says that its stream was not proven continuous.
+
+    `method` and `request_id` are those of its JSON-RPC message; a response and a batch have no method.
+    `in_sequence` is False for an event that was taken out of a stream that is not continuous, because of its
+    payload key: its place says nothing of what is processed.
+    """
 
     place: Place
     data: bytes
     judgement: EventJudgement
+    method: str | None = None
+    request_id: int | str | None = None
     at_most_once: bool = False
+    in_sequence: bool = True
 
 
 class PassOver(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,10 +21,15 @@ class _Message(msgspec.Struct):
 
 
 class Envelope(NamedTuple):
-    """What the data of one event is, and the ids of the requests that it answers."""
+    """What the data of one event is, and the ids of the requests that it answers.
+
+    `method` and `request_id` are those of a single request or notification.
+    """
 
     body: Body
     answers: tuple[int | str, ...]
+    method: str | None = None
+    request_id: int | str | None = None
 
 
 _DECODE = msgspec.json.Decoder(_Message | list[_Message]).decode
@@ -39,7 +44,16 @@ def read_envelope(data: bytes) -> Envelope:
         decoded = _DECODE(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return _OTHER
-    messages = decoded if isinstance(decoded, list) else [decoded]
+    if isinstance(decoded, list):
+        return _read_batch(decoded)
+    if not _is_message(decoded):
+        return _OTHER
+    if decoded.method is not None:
+        return Envelope(Body.JSON_RPC, (), decoded.method, decoded.id)
+    return Envelope(Body.JSON_RPC, () if decoded.id is None else (decoded.id,))
+
+
+def _read_batch(messages: list[_Message]) -> Envelope:
     if not messages or not all(map(_is_message, messages)):
         return _OTHER
     answers = (m.id for m in messages if m.method is None and m.id is not None)

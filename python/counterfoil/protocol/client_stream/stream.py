@@ -464,18 +464,25 @@ class ClientStream:
         self._behind_at = None
         if is_new:
             self._budget = FULL
-        self._hand_over(judgement, arrived, place)
+        self._hand_over(judgement, arrived, place, envelope)
         self._answer(connection, answered, arrived.data, place)
         self._pause_if_full()
         return None
 
-    def _hand_over(self, judgement: EventJudgement, arrived: Arrived, place: Place) -> None:
+    def _hand_over(
+        self, judgement: EventJudgement, arrived: Arrived, place: Place, envelope: Envelope
+    ) -> None:
         if judgement.settles:
             return
         if isinstance(judgement, Fresh):
             self._do(
                 do.Deliver(
-                    place=place, data=arrived.data, judgement=judgement, at_most_once=self._is_at_most_once
+                    place=place,
+                    data=arrived.data,
+                    judgement=judgement,
+                    method=envelope.method,
+                    request_id=envelope.request_id,
+                    at_most_once=self._is_at_most_once,
                 )
             )
         else:
@@ -504,7 +511,17 @@ class ClientStream:
         )
         if isinstance(judgement, Fresh):
             place = self._track.stray(arrived)
-            self._do(do.Deliver(place=place, data=arrived.data, judgement=judgement, at_most_once=True))
+            self._do(
+                do.Deliver(
+                    place=place,
+                    data=arrived.data,
+                    judgement=judgement,
+                    method=envelope.method,
+                    request_id=envelope.request_id,
+                    at_most_once=True,
+                    in_sequence=False,
+                )
+            )
         self._answer(connection, answered, arrived.data, None)
 
     def _answer(

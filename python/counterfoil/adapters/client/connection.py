@@ -1,0 +1,331 @@
+"""A client's connection to one MCP server: requests that end, events only after a verdict, replies once.
+
+It puts the parts together and gives what streams hand over to the part that it belongs to; users open it
+with `connect`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import anyio
+import anyio.abc
+import anyio.lowlevel
+
+import counterfoil.protocol.client_stream.commands as do
+from counterfoil.adapters.client.calls import Calls
+from counterfoil.adapters.client.carrier import STANDALONE, Carrier
+from counterfoil.adapters.client.driver import StreamDriver
+from counterfoil.adapters.client.handshake import ServerFacts, open_session
+from counterfoil.adapters.client.http_port import HttpPort, open_port
+from counterfoil.adapters.client.inbox import Arrival, Arrivals, Inbox
+from counterfoil.adapters.client.marks import Held
+from counterfoil.adapters.client.messages import Peer, read_params, split_batch, write_notification
+from counterfoil.adapters.client.replies import Replies
+from counterfoil.adapters.client.settings import ConnectSettings
+from counterfoil.adapters.client.tickets import CallTicket
+from counterfoil.errors import ConnectionNotOpen, NotApplied, SessionOver, StreamLost
+from counterfoil.model.stream import StreamRecord
+from counterfoil.model.tokens import Why
+from counterfoil.model.verdicts import ResumeVerdict
+from counterfoil.protocol.client_stream.envelope import read_envelope
+
+if TYPE_CHECKING:
+    import httpx2
+
+#: How long a session's end may take when the connection is closed.
+FAREWELL_S = 2.0
+
+
+class _Parts(NamedTuple):
+    """What an open connection is made of."""
+
+    carrier: Carrier
+    calls: Calls
+    replies: Replies
+
+
+class Connection:
+    """One session with one server, open while its `async with` block is.
+
+    Every method belongs to the event loop that entered the block.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        settings: ConnectSettings,
+        *,
+        client: httpx2.AsyncClient | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self._url = url
+        self._settings = settings
+        self._client = client
+        self._headers = dict(headers or {})
+        self._peer = Peer(
+            name=settings.client_name,
+            version=settings.client_version,
+            capabilities=settings.declared_capabilities(),
+        )
+        self._stack = AsyncExitStack()
+        self._inbox = Inbox(bytes_max=settings.limits.inbox_bytes)
+        self._over: SessionOver | None = None
+        self._ended = anyio.Event()
+        self._lost: dict[str, StreamDriver] = {}
+        self._facts = ServerFacts()
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self._parts: _Parts | None = None
+
+    # --- opening and closing
+
+    async def __aenter__(self) -> Self:
+        try:
+            port = await self._stack.enter_async_context(
+                open_port(self._url, client=self._client, headers=self._headers)
+            )
+            self._tasks = await anyio.create_task_group().__aenter__()
+            await self._open(port, self._tasks)
+        except BaseException as error:
+            await self._leave(type(error), error, error.__traceback__)
+            raise
+        return self
+
+    async def _open(self, port: HttpPort, tasks: anyio.abc.TaskGroup) -> None:
+        settings = self._settings
+        carrier = Carrier(port, tasks, self, policies=settings.policies)
+        calls = Calls(carrier, tasks, self._peer)
+        self._parts = _Parts(carrier, calls, Replies(carrier, tasks, settings.answer))
+        carrier.principal = settings.principal
+        if settings.session_id is not None:
+            carrier.revision = settings.revision
+            carrier.session_id = settings.session_id
+        else:
+            self._facts = await open_session(
+                carrier, calls, self._peer, revision=settings.revision, within_s=settings.handshake_s
+            )
+        known = carrier.capabilities
+        if settings.standalone and known is not None and known.has_sessions:
+            carrier.open_standalone()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        if self._settings.end_session and self._settings.session_id is None and self._over is None:
+            await self._say_farewell()
+        return await self._leave(kind, error, trace)
+
+    async def _say_farewell(self) -> None:
+        self._end(SessionOver("the connection was closed", why=str(Why.CLOSED)))
+        carrier = self._open_parts.carrier
+        if carrier.session_id is not None:
+            with anyio.move_on_after(FAREWELL_S, shield=True):
+                await carrier.end_session()
+
+    async def _leave(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        self._end(SessionOver("the connection was closed", why=str(Why.CLOSED)))
+        tasks, self._tasks = self._tasks, None
+        try:
+            if tasks is not None:
+                tasks.cancel_scope.cancel()
+                try:
+                    await tasks.__aexit__(kind, error, trace)
+                except BaseExceptionGroup as raised:
+                    if error is None or raised.exceptions != (error,):
+                        raise
+        finally:
+            await self._stack.aclose()
+        return False
+
+    @property
+    def _open_parts(self) -> _Parts:
+        if self._parts is None:
+            raise ConnectionNotOpen("the connection is not open: use `async with connect(...)`")
+        return self._parts
+
+    # --- what users call
+
+    @property
+    def session_id(self) -> str | None:
+        """The session's id, to join it later; None where the server has none."""
+        return self._open_parts.carrier.session_id
+
+    @property
+    def revision(self) -> str:
+        """The MCP revision that was agreed on."""
+        return self._open_parts.carrier.revision
+
+    @property
+    def server(self) -> ServerFacts:
+        """What the server said of itself; empty for a session that was joined."""
+        return self._facts
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the session has ended, so that nothing more can be sent."""
+        return self._over is not None
+
+    async def request(
+        self, method: str, params: Mapping[str, Any] | None = None, *, deadline_s: float = 60.0
+    ) -> Any:
+        """Send a request and return its result; `(await submit(...)).wait()`.
+
+        Raises RequestFailed for the server's own error, NotApplied where it certainly was not executed,
+        Indeterminate where nobody can tell, all within `deadline_s`; each carries its evidence.
+        """
+        ticket = await self.submit(method, params, deadline_s=deadline_s)
+        return await ticket.wait()
+
+    async def submit(
+        self, method: str, params: Mapping[str, Any] | None = None, *, deadline_s: float = 60.0
+    ) -> CallTicket:
+        """Send a request and return its ticket at once; raises SessionOver after the session's end."""
+        await anyio.lowlevel.checkpoint()
+        return self._open_parts.calls.submit(method, params, deadline_s=deadline_s)
+
+    async def ping(self, *, deadline_s: float = 10.0) -> None:
+        """Ask the server for a sign of life; raises as `request`."""
+        await self.request("ping", deadline_s=deadline_s)
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
+        """Send a notification; raises NotApplied or Indeterminate where the server did not take it."""
+        if self._over is not None:
+            raise self._over
+        known = self._open_parts.carrier.capabilities
+        if known is not None and not known.has_sessions:
+            raise NotApplied(f"revision {known.revision} has no notifications from client to server")
+        await self._open_parts.carrier.post(write_notification(method, params))
+
+    def deliveries(self) -> Arrivals:
+        """Iterate the events of all streams, inside `async with`; asking for the next finishes the last.
+
+        Raises StreamLost from the iteration when the standalone stream is not continuous (iterating may go
+        on), and SessionOver behind the last event of a session that ended by itself.
+        """
+        return self._inbox.read()
+
+    def accept(self, stream: str = STANDALONE) -> None:
+        """Take the loss of a stream, and read it anew from what the server sends now.
+
+        Call it once the state behind the stream has been reconciled.  Raises KeyError for a stream that is
+        not lost.
+        """
+        self._lost.pop(stream).accept_loss()
+
+    @property
+    def lost_streams(self) -> tuple[str, ...]:
+        """The streams that wait for `accept`."""
+        return tuple(self._lost)
+
+    async def run(self) -> None:
+        """Wait until the session ends; raises SessionOver where it ended by itself."""
+        await self._ended.wait()
+        if self._over is not None and self._over.why != str(Why.CLOSED):
+            raise self._over
+
+    # --- what streams hand over (`Sink`)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether streams may read on."""
+        return self._inbox.has_room
+
+    async def wait_for_room(self) -> None:
+        """Return when they may."""
+        await self._inbox.wait_for_room()
+
+    def deliver(self, driver: StreamDriver, event: do.Deliver, held: Held | None) -> None:
+        """Give an event to whom it is for."""
+        if event.method is None:
+            self._deliver_parts(driver, event, held)
+        elif event.request_id is not None:
+            self._open_parts.replies.take(event.request_id, event.method, event.data, event.place, held)
+        else:
+            self._deliver_notification(driver, event, held)
+
+    def _deliver_parts(self, driver: StreamDriver, event: do.Deliver, held: Held | None) -> None:
+        """Take a response that its own stream did not wait for, or a batch."""
+        parts = split_batch(event.data) if event.data.lstrip().startswith(b"[") else [event.data]
+        for part in parts:
+            envelope = read_envelope(part)
+            for request_id in envelope.answers:
+                self._open_parts.calls.answer(request_id, part)
+            if envelope.method is not None and envelope.request_id is not None:
+                self._open_parts.replies.take(envelope.request_id, envelope.method, part, event.place, None)
+            elif envelope.method is not None:
+                self._put(driver, event, envelope.method, part, None)
+        if held is not None:
+            held.done()
+
+    def _deliver_notification(self, driver: StreamDriver, event: do.Deliver, held: Held | None) -> None:
+        assert event.method is not None
+        if event.method == "notifications/cancelled":
+            params = read_params(event.data)
+            self._open_parts.replies.cancel(params.get("requestId") if isinstance(params, dict) else None)
+        self._put(driver, event, event.method, event.data, held)
+
+    def _put(
+        self, driver: StreamDriver, event: do.Deliver, method: str, data: bytes, held: Held | None
+    ) -> None:
+        arrival = Arrival(
+            driver.name,
+            event.place,
+            method,
+            data,
+            event.judgement,
+            driver.stream.verdict,
+            event.at_most_once,
+            held,
+        )
+        self._inbox.put(arrival)
+
+    def repeat(self, driver: StreamDriver, event: do.PassOver) -> None:
+        """Answer a server's request again if it came again."""
+        self._open_parts.replies.repeat(event.place)
+
+    def answer(self, driver: StreamDriver, answer: do.Answer) -> None:
+        """Settle a request with its answer."""
+        self._open_parts.calls.answer(answer.request_id, answer.data)
+
+    def settle(self, driver: StreamDriver, settled: do.Settle) -> None:
+        """Settle a request without one."""
+        self._open_parts.calls.settle(driver, settled.request_id, settled.outcome)
+
+    def report(self, driver: StreamDriver, verdict: ResumeVerdict) -> None:
+        """Tell the application a verdict."""
+        if self._settings.on_verdict is not None:
+            self._settings.on_verdict(driver.name, verdict)
+
+    def fault(self, driver: StreamDriver, told: do.TellFault | do.TellPending) -> None:
+        """Take note of a stream that is doubtful; its verdict or its end will say more."""
+
+    def keep(self, driver: StreamDriver, record: StreamRecord) -> None:
+        """Keep a stream's record, and tell of a stream that was lost."""
+        if driver.is_lost:
+            self._lost[driver.name] = driver
+            verdict = driver.stream.verdict
+            why = "" if verdict is None else f" ({verdict.why})"
+            text = f"the stream {driver.name!r} is not the one that was read before{why}"
+            self._inbox.interrupt(StreamLost(text, driver.name, verdict))
+
+    def end(self, driver: StreamDriver, end: do.End) -> None:
+        """Take note of a stream's end, which may be the session's."""
+        if end.extent is do.Extent.SESSION:
+            self._end(SessionOver(f"the session is over ({end.why})", why=str(end.why)))
+
+    def _end(self, over: SessionOver) -> None:
+        if self._over is not None:
+            return
+        self._over = over
+        self._ended.set()
+        if self._parts is not None:
+            self._parts.calls.close(over)
+        self._inbox.close(None if over.why == str(Why.CLOSED) else over)
+        if over.why != str(Why.CLOSED) and self._parts is not None:
+            for driver in list(self._parts.carrier.streams.values()):
+                driver.abandon()
