@@ -37,7 +37,13 @@ def bench_modules(only: set[str]) -> list[tuple[str, ModuleType]]:
 
 
 def machine() -> str:
-    return f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()}"
+    facts = (
+        platform.machine(),
+        f"{os.cpu_count()} cores",
+        f"Python {platform.python_version()}",
+        platform.system(),
+    )
+    return ", ".join(facts)
 
 
 def report(bars: list[Bar], out: Path | None) -> int:
@@ -52,8 +58,12 @@ def report(bars: list[Bar], out: Path | None) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--floors", type=Path, help="folder with the C floors; without it their bars are left out")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--floors", type=Path, help="folder with the C floors; without it their bars are left out"
+    )
     parser.add_argument("--corpus", type=Path, default=ROOT / "build" / "bench-corpus")
     parser.add_argument("--only", default="", help="benches to run, with commas between")
     parser.add_argument("--quick", action="store_true", help="fewer rounds: for a look, not for a figure")

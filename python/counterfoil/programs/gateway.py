@@ -32,6 +32,7 @@ from counterfoil.adapters.gateway.upstream_url import UrlUpstream
 from counterfoil.adapters.serving import listen, serve_app
 from counterfoil.errors import ConfigError
 from counterfoil.native import KeyRing
+from counterfoil.protocol.revisions import LAST_WITH_SESSIONS
 from counterfoil.stores.replay.store import ReplayStore
 
 #: flag -> key of the configuration
@@ -74,7 +75,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--allow-host", action="append", metavar="HOST", help="a Host to answer (loopback)")
     parser.add_argument("--allow-origin", action="append", metavar="ORIGIN", help="an Origin to answer")
     parser.add_argument(
-        "--max-revision", metavar="DATE", help="answer as a server of this MCP revision, such as 2025-11-25"
+        "--max-revision",
+        metavar="DATE",
+        help=f"answer as a server of this MCP revision, such as {LAST_WITH_SESSIONS.revision}",
     )
     parser.add_argument("--retry-ms", type=int, metavar="N", help="the reconnection time told to clients")
     parser.add_argument(
