@@ -71,4 +71,4 @@ def gateway(gateways: Callable[..., Gateway], orders: Orders, anyio_backend: str
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
     """What the calls of this test are named by, so that no other test's effects are counted with them."""
-    return str(request.node.callspec.id) + "-" + str(request.node.originalname)[-20:]
+    return f"{request.node.callspec.id}-{str(request.node.originalname)[-20:]}"

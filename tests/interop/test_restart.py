@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+import anyio
 import pytest
 from counterfoil.testing.cuts import Cut
 from counterfoil.testing.exchanges import Exchange
@@ -14,10 +15,11 @@ from interop.gateways import Gateway, start_gateway
 from interop.plans import CutTable, plan_calls, resumptions
 from interop.processes import Orders, Server
 from interop.runs import Run, check_typed_end, run_client
+from interop.wire import WireSession, open_session
 
 pytestmark = pytest.mark.anyio
 
-STEPS = 20
+STEPS = 40
 #: Every call has an ID by then, and most of its notices before it.
 CUT = Cut("after-frame", "rst", frames=4)
 
@@ -69,3 +71,24 @@ async def test_calls_end_typed_and_notices_go_on_at_the_next_gateway(
         check_notices(run, call.session, call.key)
         assert orders.count_effects(call.key) == 1
     assert resumptions(link)
+
+
+async def test_a_stream_that_a_dead_gateway_still_holds_upstream_is_waited_for(
+    anyio_backend: str, orders: Orders, gateways: Callable[..., Gateway], shared_keys: list[str], name: str
+) -> None:
+    """The server answers 409 to the second reader; passed on, it would cost some clients their session."""
+    second = gateways(orders, anyio_backend)
+    with start_gateway(orders.server, anyio_backend, *shared_keys) as first:
+        session = await open_session(first.port)
+        moved = WireSession(second.port, session.headers)
+        async with session.listen() as held, moved.listen() as waiting:
+            assert (held.status, waiting.status) == (200, 200)
+            first.process.kill()
+            first.process.wait()
+            arguments = {"key": name, "steps": STEPS, "pause_ms": 50}
+            async with moved.call(1, "announce", arguments) as answer:
+                assert answer.status == 200
+                with anyio.fail_after(10):
+                    while (event := await waiting.next_event()) is not None and name not in event.data:
+                        pass
+                assert event is not None, "the stream ended"

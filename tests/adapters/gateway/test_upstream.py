@@ -128,3 +128,22 @@ async def test_an_app_that_fails_before_its_answer_is_broken() -> None:
 def test_a_url_that_is_no_upstream_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="upstream"):
         UrlUpstream(url)
+
+
+async def test_an_idle_connection_is_given_up_before_the_server_closes_it() -> None:
+    """Uvicorn does so after 5 s; a call that met it would be lost, and is not to be sent again."""
+    server = Server()
+    server.go_on.set()
+    ports: dict[float, list[int]] = {}
+    async with serving(server) as port:
+        for keep_alive_s in (0.05, 2.0):
+            upstream = UrlUpstream(f"http://127.0.0.1:{port}/mcp", keep_alive_s=keep_alive_s)
+            async with upstream.running():
+                for _ in range(2):
+                    async with upstream.call(UpstreamRequest("POST", b"/", (), b"{}")) as answer:
+                        while await answer.receive():
+                            pass
+                    ports.setdefault(keep_alive_s, []).append(server.seen[-1]["scope"]["client"][1])
+                    await anyio.sleep(0.2)  # idle for longer than the one, for less than the other
+    assert len(set(ports[0.05])) == 2
+    assert len(set(ports[2.0])) == 1

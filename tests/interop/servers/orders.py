@@ -15,6 +15,7 @@ import anyio
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.streamable_http import EventMessage, EventStore
+from mcp.types import EmptyResult, SetLevelRequestParams
 from pydantic import BaseModel
 from serving import serve
 
@@ -90,7 +91,27 @@ def build_server(effects: Path) -> MCPServer:
         await anyio.sleep(pause_ms / 1000)
         return f"receipt ☂ {key}"
 
+    @server.tool()
+    async def shout(key: str, steps: int, pause_ms: int, ctx: Context[Any, Any]) -> str:
+        """Like `announce`, with nothing on the stream of the call but its answer; tells when ten are left."""
+        with effects.open("a", encoding="utf-8") as file:
+            file.write(f"{key}\n")
+        await anyio.sleep(0.4)
+        for number in range(1, steps + 1):
+            await anyio.sleep(pause_ms / 1000)
+            await ctx.session.send_log_message(level="info", data=f"{key} ☂ notice {number}")
+            if number == steps - 10:
+                with effects.open("a", encoding="utf-8") as file:
+                    file.write(f"{key} has ten left\n")
+        return f"receipt ☂ {key}"
+
+    # Without a handler for its level a server does not declare that it logs.
+    server._lowlevel_server.add_request_handler("logging/setLevel", SetLevelRequestParams, set_level)
     return server
+
+
+async def set_level(_context: Any, _parameters: SetLevelRequestParams) -> EmptyResult:
+    return EmptyResult()
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from counterfoil.limits import Limits
 from counterfoil.native import Scope, StreamToken
 from counterfoil.stores.interface import ReplayLog
 
-_FIRST_PAUSE_S = 1.0
+_FIRST_PAUSE_S = 0.25
 _LONGEST_PAUSE_S = 30.0
 
 
@@ -143,9 +143,13 @@ class _Leg:
                 await self._log.append(self.scope, self._stream, events)
 
     async def _goes_on_without(self, answer: UpstreamAnswer) -> bool:
-        """Say whether to ask again: who had a stream once may be busy, who never had one has none."""
+        """Say whether to ask again: one that is busy has a stream, and so may one that had it once."""
+        if answer.status in (409, 429):
+            # It still has another reader, such as a gateway that has just died: clients are not told.
+            self.decided.set()
+            return True
         if self._was_open:
-            return answer.status in (409, 429) or answer.status >= 500
+            return answer.status >= 500
         body = b""
         with suppress(CounterfoilError):
             while len(body) < 65_536 and (piece := await answer.receive()):

@@ -29,6 +29,7 @@ class UrlUpstream:
         *,
         connect_timeout_s: float = 5.0,
         write_timeout_s: float = 30.0,
+        keep_alive_s: float = 2.0,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         parts = urlsplit(url)
@@ -37,6 +38,9 @@ class UrlUpstream:
         self._url = url.rstrip("/")
         self._connect_timeout_s = connect_timeout_s
         self._write_timeout_s = write_timeout_s
+        # A server that closes an idle connection just as a call goes out on it loses the call, and nobody
+        # may send it again.  Common servers wait 5 s, so idle connections are given up well before.
+        self._keep_alive_s = keep_alive_s
         self._tls = tls
         self._client: httpx2.AsyncClient | None = None
 
@@ -52,7 +56,9 @@ class UrlUpstream:
         )
         async with httpx2.AsyncClient(
             timeout=timeout,
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=100),
+            limits=httpx2.Limits(
+                max_connections=None, max_keepalive_connections=100, keepalive_expiry=self._keep_alive_s
+            ),
             follow_redirects=False,
             trust_env=False,
             verify=self._tls if self._tls is not None else True,

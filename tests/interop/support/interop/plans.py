@@ -40,6 +40,7 @@ def plan_calls(
     sessions: int,
     tools: Sequence[str] = ("order",),
     steps: int = STEPS,
+    pause_ms: int = PAUSE_MS,
     slower_ms: int = 0,
     **options: Any,
 ) -> Plan:
@@ -50,7 +51,7 @@ def plan_calls(
     spread: list[list[dict[str, Any]]] = [[] for _ in range(sessions)]
     for number in range(count):
         key, tool, session = f"{name}-{number:03}", tools[number % len(tools)], number % sessions
-        arguments = {"key": key, "steps": steps, "pause_ms": PAUSE_MS + session * slower_ms}
+        arguments = {"key": key, "steps": steps, "pause_ms": pause_ms + session * slower_ms}
         spread[session].append({"key": key, "tool": tool, "arguments": arguments})
     return Plan(sessions=spread, **options)
 

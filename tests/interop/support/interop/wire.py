@@ -107,6 +107,10 @@ class WireSession(msgspec.Struct, frozen=True):
         }
         return send_request(self.port, "POST", headers=self.headers, message=message)
 
+    def listen(self) -> Any:
+        """Open the session's standalone stream."""
+        return send_request(self.port, "GET", headers=self.headers)
+
     def resume(self, event_id: str) -> Any:
         return send_request(self.port, "GET", headers={**self.headers, "last-event-id": event_id})
 
