@@ -3,6 +3,9 @@
 Importing this package loads no optional integration and starts no thread.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from counterfoil.adapters.client.connection import Connection as Connection
 from counterfoil.adapters.client.inbox import Arrival as Arrival
 from counterfoil.adapters.client.opening import connect as connect
@@ -14,12 +17,27 @@ from counterfoil.errors import CounterfoilError as CounterfoilError
 from counterfoil.errors import EncodeError as EncodeError
 from counterfoil.errors import ForeignEventId as ForeignEventId
 from counterfoil.errors import ForkedHandle as ForkedHandle
+from counterfoil.errors import HandlerError as HandlerError
+from counterfoil.errors import HandlerExists as HandlerExists
+from counterfoil.errors import HandlerTooSlow as HandlerTooSlow
 from counterfoil.errors import HandshakeFailed as HandshakeFailed
 from counterfoil.errors import HttpFault as HttpFault
 from counterfoil.errors import Indeterminate as Indeterminate
+from counterfoil.errors import KeyConflict as KeyConflict
 from counterfoil.errors import KeyFileError as KeyFileError
 from counterfoil.errors import KeyFileExposed as KeyFileExposed
 from counterfoil.errors import KeyRingError as KeyRingError
+from counterfoil.errors import LedgerBusy as LedgerBusy
+from counterfoil.errors import LedgerClosed as LedgerClosed
+from counterfoil.errors import LedgerCorrupt as LedgerCorrupt
+from counterfoil.errors import LedgerError as LedgerError
+from counterfoil.errors import LedgerFailed as LedgerFailed
+from counterfoil.errors import LedgerFenced as LedgerFenced
+from counterfoil.errors import LedgerFull as LedgerFull
+from counterfoil.errors import LedgerInUse as LedgerInUse
+from counterfoil.errors import LedgerReadOnly as LedgerReadOnly
+from counterfoil.errors import LedgerSchemaNewer as LedgerSchemaNewer
+from counterfoil.errors import LedgerStalled as LedgerStalled
 from counterfoil.errors import LimitExceeded as LimitExceeded
 from counterfoil.errors import MalformedEventId as MalformedEventId
 from counterfoil.errors import NotApplied as NotApplied
@@ -27,6 +45,7 @@ from counterfoil.errors import ParserClosed as ParserClosed
 from counterfoil.errors import ReaderBusy as ReaderBusy
 from counterfoil.errors import ReaderClosed as ReaderClosed
 from counterfoil.errors import ReaderTooSlow as ReaderTooSlow
+from counterfoil.errors import ReentrantCall as ReentrantCall
 from counterfoil.errors import RequestFailed as RequestFailed
 from counterfoil.errors import RequestUnanswerable as RequestUnanswerable
 from counterfoil.errors import ScopeMissing as ScopeMissing
@@ -34,14 +53,22 @@ from counterfoil.errors import ScopeTooLong as ScopeTooLong
 from counterfoil.errors import SessionEnded as SessionEnded
 from counterfoil.errors import SessionOver as SessionOver
 from counterfoil.errors import SseLimitError as SseLimitError
+from counterfoil.errors import StaleAttempt as StaleAttempt
 from counterfoil.errors import StillPending as StillPending
 from counterfoil.errors import StoreFull as StoreFull
 from counterfoil.errors import StreamEnded as StreamEnded
 from counterfoil.errors import StreamLost as StreamLost
 from counterfoil.errors import TakenOver as TakenOver
+from counterfoil.errors import TransactionControlRefused as TransactionControlRefused
+from counterfoil.errors import TransactionLost as TransactionLost
 from counterfoil.errors import UnknownEventIdVersion as UnknownEventIdVersion
+from counterfoil.errors import UnknownHandlerKind as UnknownHandlerKind
 from counterfoil.errors import UnknownStream as UnknownStream
+from counterfoil.errors import UnsafeHandler as UnsafeHandler
+from counterfoil.errors import UnsafeStore as UnsafeStore
 from counterfoil.errors import UnstorableEvent as UnstorableEvent
+from counterfoil.handlers import Delivery as Delivery
+from counterfoil.handlers import Handlers as Handlers
 from counterfoil.limits import Limits as Limits
 from counterfoil.model.verdicts import Forged as Forged
 from counterfoil.model.verdicts import Gap as Gap
@@ -69,10 +96,18 @@ from counterfoil.native import __version__ as __version__
 from counterfoil.native import encode_comment as encode_comment
 from counterfoil.native import encode_event as encode_event
 from counterfoil.protocol.client_stream import ClientStream as ClientStream
+from counterfoil.stores.ledger_interface import Transaction as Transaction
+from counterfoil.stores.ledger_memory import MemoryLedger as MemoryLedger
 from counterfoil.stores.replay.reader import Reader as Reader
 from counterfoil.stores.replay.statistics import ReplayStatistics as ReplayStatistics
 from counterfoil.stores.replay.store import EphemeralKeyWarning as EphemeralKeyWarning
 from counterfoil.stores.replay.store import ReplayStore as ReplayStore
+
+if TYPE_CHECKING:
+    from counterfoil.stores.ledger_sqlite import SqliteLedger as SqliteLedger
+
+#: Loaded on first use: what they need is not needed by everybody.
+_LAZY = {"SqliteLedger": "counterfoil.stores.ledger_sqlite"}
 
 __all__ = [
     "AnswerTooLarge",
@@ -84,6 +119,7 @@ __all__ = [
     "ConnectionNotOpen",
     "CounterfoilError",
     "Cursor",
+    "Delivery",
     "DigestChain",
     "EncodeError",
     "EphemeralKeyWarning",
@@ -92,18 +128,35 @@ __all__ = [
     "Forged",
     "ForkedHandle",
     "Gap",
+    "HandlerError",
+    "HandlerExists",
+    "HandlerTooSlow",
+    "Handlers",
     "HandshakeFailed",
     "HttpFault",
     "Indeterminate",
     "KeyCheck",
+    "KeyConflict",
     "KeyFileError",
     "KeyFileExposed",
     "KeyInfo",
     "KeyRing",
     "KeyRingError",
+    "LedgerBusy",
+    "LedgerClosed",
+    "LedgerCorrupt",
+    "LedgerError",
+    "LedgerFailed",
+    "LedgerFenced",
+    "LedgerFull",
+    "LedgerInUse",
+    "LedgerReadOnly",
+    "LedgerSchemaNewer",
+    "LedgerStalled",
     "LimitExceeded",
     "Limits",
     "MalformedEventId",
+    "MemoryLedger",
     "New",
     "NotApplied",
     "NotResumable",
@@ -112,6 +165,7 @@ __all__ = [
     "ReaderBusy",
     "ReaderClosed",
     "ReaderTooSlow",
+    "ReentrantCall",
     "Reoriginated",
     "ReplayStatistics",
     "ReplayStore",
@@ -124,6 +178,7 @@ __all__ = [
     "ScopeTooLong",
     "SessionEnded",
     "SessionOver",
+    "SqliteLedger",
     "SseBatch",
     "SseBlock",
     "SseComment",
@@ -131,14 +186,21 @@ __all__ = [
     "SseEvent",
     "SseLimitError",
     "SseParser",
+    "StaleAttempt",
     "StillPending",
     "StoreFull",
     "StreamEnded",
     "StreamLost",
     "StreamToken",
     "TakenOver",
+    "Transaction",
+    "TransactionControlRefused",
+    "TransactionLost",
     "UnknownEventIdVersion",
+    "UnknownHandlerKind",
     "UnknownStream",
+    "UnsafeHandler",
+    "UnsafeStore",
     "UnstorableEvent",
     "Unverifiable",
     "__version__",
@@ -146,3 +208,9 @@ __all__ = [
     "encode_comment",
     "encode_event",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)

@@ -126,6 +126,107 @@ class DispatchStateError(CounterfoilError, RuntimeError):
     """A step of a dispatch came in a state that does not know it."""
 
 
+# --- ledger and handlers ---
+
+
+class LedgerError(CounterfoilError):
+    """Something about a ledger; nothing was written unless the class says otherwise."""
+
+
+class LedgerBusy(LedgerError):
+    """The database stayed locked, or the queue is full; nothing was written, try again."""
+
+
+class LedgerClosed(LedgerError):
+    """The ledger is not open; enter it with `async with`, or with `with ledger.blocking()`."""
+
+
+class LedgerCorrupt(LedgerError):
+    """The file is not a ledger, or its own records contradict each other."""
+
+
+class LedgerFailed(LedgerError):
+    """The disk refused a write; `ambiguous` says that it may have taken it all the same.
+
+    The stream must end here.  When the store is back the row is read first, and says which it was.
+    """
+
+    def __init__(self, message: str, ambiguous: bool = False) -> None:
+        super().__init__(message, ambiguous)
+        self.ambiguous = ambiguous
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class LedgerFenced(LedgerError):
+    """A later owner has taken the ledger over: this one writes nothing any more."""
+
+
+class LedgerFull(LedgerError):
+    """Too many entries wait for their outcome: resolve the indeterminate ones, or raise the limit."""
+
+
+class LedgerInUse(LedgerError):
+    """Another process, or another ledger of this one, owns the database; readers are welcome beside it."""
+
+
+class LedgerReadOnly(LedgerError):
+    """The database or its folder cannot be written."""
+
+
+class LedgerSchemaNewer(LedgerError):
+    """The file was written by a later release than this one can read."""
+
+
+class LedgerStalled(LedgerError):
+    """A handler does not return, and holds the thread that writes the ledger."""
+
+
+class StaleAttempt(LedgerError):
+    """The row has moved on since this attempt began: what it wanted to write no longer counts."""
+
+
+class UnsafeStore(LedgerError):
+    """The store as it is set up could lose or repeat an effect, so nothing starts."""
+
+
+class ReentrantCall(CounterfoilError, RuntimeError):
+    """A transactional handler called its own ledger; it may only use the transaction it was given."""
+
+
+class HandlerError(CounterfoilError):
+    """Something about a handler of the application."""
+
+
+class UnknownHandlerKind(HandlerError, ValueError):
+    """A handler kind is `transactional`, `idempotent` or `at_most_once`."""
+
+
+class UnsafeHandler(HandlerError, TypeError):
+    """A handler's shape does not fit its kind, or its kind is not safe with this ledger."""
+
+
+class HandlerExists(HandlerError, ValueError):
+    """The name has a handler already."""
+
+
+class HandlerTooSlow(HandlerError, TimeoutError):
+    """A transactional handler passed its time limit; its work was rolled back."""
+
+
+class TransactionLost(HandlerError, RuntimeError):
+    """The transaction was rolled back from inside, or has ended: nothing done through it counts, nor will."""
+
+
+class TransactionControlRefused(HandlerError, PermissionError):
+    """A handler may execute and fetch; transaction control, ATTACH, PRAGMA and our own tables are refused."""
+
+
+class KeyConflict(CounterfoilError, ValueError):
+    """The idempotency key is known with other arguments; nothing was run."""
+
+
 # --- client
 
 

@@ -57,6 +57,28 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     inbox_bytes: int = 64 << 20
     """Bytes of events that wait for the application on one connection; at it no more is read."""
 
+    # --- ledger ---
+    attempts: int = 3
+    """Runs of a handler that fails, or of one that ends the process, before its event is failed."""
+    attempt_backoff_ms: int = 100
+    """The first wait between two runs of a handler that fails; it doubles."""
+    dispatch_queue: int = 1_024
+    """Events of one stream that wait for the one before them."""
+    handler_ms: int = 5_000
+    """How long a transactional handler may run; SQL is interrupted, Python cannot be."""
+    ledger_busy_ms: int = 5_000
+    """How long a write waits for another connection's lock."""
+    ledger_group: int = 256
+    """Writes that share one durable commit."""
+    ledger_open_rows: int = 100_000
+    """Entries without a final outcome; they never expire, so new intents are refused beyond."""
+    ledger_queue: int = 8_192
+    """Writes that wait for their commit."""
+    ledger_row_age_s: int = 86_400
+    """How long an outcome is kept whole."""
+    ledger_tombstone_age_s: int = 30 * 86_400
+    """How long a key whose outcome is forgotten stays known; after it the key is new."""
+
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value = getattr(self, name)

@@ -1,0 +1,293 @@
+"""The idempotency ledger in a SQLite database: owned by one process, in the application's own file.
+
+It queues work for the writer and hands out tickets; it runs no SQL itself.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self, TypeVar
+
+import anyio
+
+import counterfoil.stores.ledger_sqlite.unsafe as unsafe
+from counterfoil.errors import ForkedHandle, LedgerClosed, LedgerStalled, ReentrantCall, UnsafeStore
+from counterfoil.limits import Limits
+from counterfoil.model.ledger_keys import EventPlace, LedgerKey, encode_key, encode_stream
+from counterfoil.model.ledger_rows import StreamMark
+from counterfoil.model.ledger_verdicts import ClaimAnswer, Claimed, Entry, Settled
+from counterfoil.model.tokens import HandlerKind, OutcomeToken
+from counterfoil.native import Scope
+from counterfoil.protocol import ledger_steps as steps
+from counterfoil.protocol.ledger_steps import Book, Horizon, Intent, Moment, Settlement
+from counterfoil.stores.ledger_blocking import BlockingLedger
+from counterfoil.stores.ledger_entries import describe_entry, open_entries
+from counterfoil.stores.ledger_interface import Transaction
+from counterfoil.stores.ledger_sqlite.owner_lock import OwnerLock
+from counterfoil.stores.ledger_sqlite.watch import StallWatch
+from counterfoil.stores.ledger_sqlite.writer import Writer, WriterSettings
+from counterfoil.stores.tickets import Ticket
+
+T = TypeVar("T")
+
+
+class SqliteLedger:
+    """A ledger in a database file, with `async with` or `with ledger.blocking()` around its use.
+
+    The tables lie beside the application's own, so that a transactional handler's work, its outcome and the
+    cursor share one commit; `completed` holds through `kill -9` and power loss.
+
+    Raises, on entering: LedgerInUse, LedgerReadOnly, LedgerCorrupt, LedgerSchemaNewer, LedgerBusy,
+    UnsafeStore.
+    """
+
+    durability: Literal["disk"] = "disk"
+    kinds = frozenset(HandlerKind)
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        limits: Limits | None = None,
+        strict_sqlite: bool = False,
+        foreign_keys: bool = False,
+        on_stalled: Callable[[LedgerStalled], None] | None = None,
+        clock: Callable[[], float] = time.time,
+        _reach: Callable[[str], None] | None = None,
+    ) -> None:
+        name = os.fspath(path)
+        if name in ("", ":memory:") or name.startswith("file:"):
+            raise UnsafeStore(
+                f"a ledger needs a file of its own name, not {name!r}: use MemoryLedger for tests"
+            )
+        self.path = Path(name)
+        self.limits = limits if limits is not None else Limits()
+        self._strict = strict_sqlite
+        self._lock = OwnerLock(self.path)
+        self._pid = os.getpid()
+        limits_ = self.limits
+        self._settings = WriterSettings(
+            path=self.path,
+            horizon=Horizon(
+                row_age_s=limits_.ledger_row_age_s,
+                tombstone_age_s=limits_.ledger_tombstone_age_s,
+                open_rows=limits_.ledger_open_rows,
+                attempts=limits_.attempts,
+            ),
+            busy_s=limits_.ledger_busy_ms / 1000,
+            handler_s=limits_.handler_ms / 1000,
+            group=limits_.ledger_group,
+            queue=limits_.ledger_queue,
+            foreign_keys=foreign_keys,
+            clock=clock,
+            reach=_reach,
+        )
+        self._on_stalled = on_stalled
+        self._writer: Writer | None = None
+        self._ending: Writer | None = None
+        self._watch: StallWatch | None = None
+
+    def __repr__(self) -> str:
+        return f"<SqliteLedger {'closed' if self._writer is None else 'open'}>"
+
+    # --- opening and closing ---
+
+    def open_nowait(self) -> Ticket[None]:
+        """Take the owner lock and begin to open; the ticket says when the ledger may be used."""
+        if self._writer is not None:
+            raise LedgerClosed("the ledger is open already")
+        self._pid = os.getpid()
+        unsafe.check_version(strict=self._strict)
+        self._lock.acquire()
+        writer = Writer(self._settings, on_end=self._lock.release)
+        self._writer = writer
+        writer.start()
+        self._watch = StallWatch(
+            lambda: writer.handler_since, limit_s=self.limits.handler_ms / 1000, on_stalled=self._on_stalled
+        )
+        self._watch.start()
+        return writer.opened
+
+    def close_nowait(self) -> Ticket[None]:
+        """Refuse new work, and close when what is queued is done; the ticket says when the next owner may
+        come.
+        """
+        writer = self._outside_handlers()
+        self._writer, self._ending = None, writer
+        if self._watch is not None:
+            self._watch.stop()
+        writer.close()
+        return writer.closed
+
+    async def __aenter__(self) -> Self:
+        opened = self.open_nowait()
+        try:
+            await opened
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self.close_nowait()
+            raise
+        return self
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        # A native Task.cancel() can cut this wait all the same; the writer then ends by itself.
+        with anyio.CancelScope(shield=True):
+            await self.close_nowait()
+
+    def blocking(self) -> BlockingLedger:
+        """Give the same ledger for plain threads; `with` opens and closes it unless it is open already."""
+        return BlockingLedger(self)
+
+    @property
+    def is_open(self) -> bool:
+        """Say whether work is accepted."""
+        return self._writer is not None
+
+    # --- facts ---
+
+    @property
+    def fence(self) -> int:
+        """The number of this incarnation."""
+        return self._alive().fence
+
+    @property
+    def secret(self) -> bytes:
+        """Key for the hash under which a caller's key travels on the wire (decision L8)."""
+        return self._alive().secret
+
+    @property
+    def commits(self) -> int:
+        """How many durable commits were paid for since opening."""
+        return self._alive().commits
+
+    @property
+    def stalled(self) -> LedgerStalled | None:
+        """What holds the ledger now, None while nothing does."""
+        return self._watch.stalled() if self._watch is not None else None
+
+    # --- work ---
+
+    def claim(self, intent: Intent) -> Ticket[ClaimAnswer]:
+        """See :meth:`counterfoil.stores.ledger_interface.Ledger.claim`."""
+        return self._put(lambda book, moment: steps.claim(book, moment, intent))
+
+    def claim_again(self, claimed: Claimed) -> Ticket[Claimed]:
+        """See :meth:`counterfoil.stores.ledger_interface.Ledger.claim_again`."""
+        return self._put(lambda book, moment: steps.claim_again(book, moment, claimed))
+
+    def settle(self, claimed: Claimed, settlement: Settlement) -> Ticket[Settled]:
+        """See :meth:`counterfoil.stores.ledger_interface.Ledger.settle`."""
+        return self._put(lambda book, moment: steps.settle(book, moment, claimed, settlement))
+
+    def apply(
+        self, intent: Intent, handler: Callable[[Transaction], object]
+    ) -> Ticket[ClaimAnswer | Settled]:
+        """See :meth:`counterfoil.stores.ledger_interface.Ledger.apply`."""
+        return self._outside_handlers().put_handler(intent, handler)
+
+    def record(self, intent: Intent, settlement: Settlement) -> Ticket[ClaimAnswer | Settled]:
+        """See :meth:`counterfoil.stores.ledger_interface.Ledger.record`."""
+        return self._put(lambda book, moment: steps.record(book, moment, intent, settlement))
+
+    def release(self, claimed: Claimed) -> Ticket[None]:
+        """See :meth:`counterfoil.stores.ledger_interface.Ledger.release`."""
+        return self._put(lambda book, moment: steps.release(book, moment, claimed))
+
+    def await_input(self, claimed: Claimed, question: bytes) -> Ticket[None]:
+        """See :meth:`counterfoil.stores.ledger_interface.Ledger.await_input`."""
+        return self._put(lambda book, moment: steps.await_input(book, moment, claimed, question))
+
+    def begin_cancelling(self, claimed: Claimed) -> Ticket[None]:
+        """See :meth:`counterfoil.stores.ledger_interface.Ledger.begin_cancelling`."""
+        return self._put(lambda book, moment: steps.begin_cancelling(book, moment, claimed))
+
+    def mark_delivered(self, claimed: Claimed) -> Ticket[None]:
+        """See :meth:`counterfoil.stores.ledger_interface.Ledger.mark_delivered`."""
+        return self._put(lambda book, moment: steps.mark_delivered(book, moment, claimed))
+
+    def skip(self, scope: Scope, place: EventPlace) -> None:
+        """See :meth:`counterfoil.stores.ledger_interface.Ledger.skip`."""
+        self._outside_handlers().put_skip(lambda book, moment: steps.skip(book, moment, scope, place))
+
+    def begin_stream(
+        self, scope: Scope, place: EventPlace, *, ended: str = "", record: bytes = b""
+    ) -> Ticket[StreamMark]:
+        """See :meth:`counterfoil.stores.ledger_interface.Ledger.begin_stream`."""
+        return self._put(
+            lambda book, moment: steps.begin_stream(book, moment, scope, place, ended=ended, record=record)
+        )
+
+    def resolve(
+        self, entry: Entry, outcome: Literal["completed", "failed", "not_applied"], *, note: str
+    ) -> Ticket[Settled]:
+        """See :meth:`counterfoil.stores.ledger_interface.Ledger.resolve`."""
+        token = OutcomeToken(outcome)
+        return self._put(lambda book, moment: steps.resolve(book, moment, entry.key, token, note))
+
+    # --- reading ---
+
+    def mark(self, scope: Scope, *, server: str, stream: str) -> Ticket[StreamMark | None]:
+        """See :meth:`counterfoil.stores.ledger_interface.LedgerReads.mark`."""
+        key = encode_stream(scope, server, stream)
+        return self._put(lambda book, _moment: book.mark(key))
+
+    def entry(self, scope: Scope, key: LedgerKey) -> Ticket[Entry | None]:
+        """See :meth:`counterfoil.stores.ledger_interface.LedgerReads.entry`."""
+        stored = encode_key(scope, key)
+
+        def read(book: Book, _moment: Moment) -> Entry | None:
+            row = book.row(stored)
+            return describe_entry(stored, row) if row is not None else None
+
+        return self._put(read)
+
+    async def indeterminate(self) -> AsyncIterator[Entry]:
+        """See :meth:`counterfoil.stores.ledger_interface.LedgerReads.indeterminate`."""
+        after = b""
+        while page := await self.open_page(after):
+            for key, entry in page:
+                if entry is not None:
+                    yield entry
+                after = key
+
+    def open_page(self, after: bytes) -> Ticket[list[tuple[bytes, Entry | None]]]:
+        """Give the keys that never expire above `after`, with an entry for each that waits for a person."""
+        return self._put(lambda book, moment: open_entries(book, moment, after))
+
+    def prove(self, scope: Scope, *, server: str, stream: str) -> Ticket[str | None]:
+        """Check that the mark of a stream and the row at the mark were written by one commit; None if so."""
+        key = encode_stream(scope, server, stream)
+
+        def check(book: Book, _moment: Moment) -> str | None:
+            mark = book.mark(key)
+            return steps.check_witness(mark) if mark is not None else None
+
+        return self._put(check)
+
+    # --- guards ---
+
+    def _put(self, step: Callable[[Book, Moment], T]) -> Ticket[T]:
+        return self._outside_handlers().put_step(step)
+
+    def _alive(self) -> Writer:
+        if os.getpid() != self._pid:
+            raise ForkedHandle("this ledger was opened before a fork: open one of its own in each process")
+        if self._writer is None and self._ending is not None and self._ending.is_own_thread():
+            return self._ending  # what follows from the last tickets is still written
+        if self._writer is None:
+            raise LedgerClosed(
+                "the ledger is not open: use `async with SqliteLedger(...)`, or its .blocking()"
+            )
+        return self._writer
+
+    def _outside_handlers(self) -> Writer:
+        writer = self._alive()
+        if writer.is_inside_handler():
+            raise ReentrantCall("a transactional handler may use its transaction only, not the ledger itself")
+        return writer
