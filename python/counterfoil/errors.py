@@ -330,3 +330,10 @@ class HttpFault(CounterfoilError, ConnectionError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+# --- event store
+
+
+class SessionUnknown(CounterfoilError, RuntimeError):
+    """The event store was called by no transport that it knows, and was not bound to a session."""
