@@ -11,8 +11,8 @@ help: ## list the targets
 setup: ## make build/venv, build the wheel and install it there
 	@$(PYTHON) tools/bootstrap.py
 
-sdks: ## also make the environments of the published clients (another Python SDK, Node, an example server)
-	@$(PYTHON) tools/bootstrap.py --env sdk1 --env node --sources
+sdks: ## also make the environments of the published clients (two of Python SDKs, Node, example servers)
+	@$(PYTHON) tools/bootstrap.py --env sdk1 --env sdk2 --env node --sources
 
 demo: setup ## run the main job
 	@$(VENV)/python tools/tiers.py demo

@@ -72,6 +72,13 @@ class GatewayNotRunning(CounterfoilError, RuntimeError):
     """The gateway was asked before it was started."""
 
 
+# --- event store
+
+
+class SessionUnknown(CounterfoilError, RuntimeError):
+    """The event store was called by no transport that it knows, and was not bound to a session."""
+
+
 # --- resumption
 
 
@@ -330,10 +337,3 @@ class HttpFault(CounterfoilError, ConnectionError):
 
     def __str__(self) -> str:
         return str(self.args[0])
-
-
-# --- event store
-
-
-class SessionUnknown(CounterfoilError, RuntimeError):
-    """The event store was called by no transport that it knows, and was not bound to a session."""
