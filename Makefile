@@ -27,7 +27,7 @@ lint: setup ## rustfmt, clippy, ruff, mypy --strict, stubtest
 	@$(VENV)/python tools/tiers.py lint
 
 bench: setup ## measure every bar (FLOORS=DIR: also against the C floors in DIR)
-	@$(PYTHON) tools/bootstrap.py --env bench
+	@$(PYTHON) tools/bootstrap.py --env bench --env node
 	@build/bench/bin/python benches/run.py $(if $(FLOORS),--floors $(FLOORS))
 
 fuzz: setup ## run each fuzz target for a bounded time (SECONDS_EACH=60)
