@@ -23,6 +23,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     event_lines: int = 1 << 18
     """Lines of one event, counted likewise."""
 
+    # --- client ---
+    event_id_bytes: int = 1024
+    """The longest event ID taken from a server; a longer one ends the connection, and the cursor stays."""
+
     # --- replay store ---
     window_events: int = 1024
     """Events that the window of one stream keeps."""

@@ -112,7 +112,7 @@ class First(StrEnum):
     BEYOND = "beyond"
     # foreign ids
     KNOWN = "known"  # byte for byte one that we hold, and not to be guessed
-    KNOWN_PLAIN = "known-plain"  # byte for byte one that we hold, and a re-run could make it again
+    KNOWN_PLAIN = "known-plain"  # the same, but a re-run could make it again, or it is not the one asked for
     KNOWN_DIFFERENT = "known-different"  # an id that we hold, with other bytes
     UNKNOWN = "unknown"
 

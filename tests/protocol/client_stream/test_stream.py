@@ -416,6 +416,22 @@ def test_beat_above_our_position_is_a_fault_only_after_a_while(connect: Any, ser
     assert driver.delivered() == [1, 2]
 
 
+def test_beat_below_what_we_hold_shows_a_lost_tail(connect: Any, make_server: Any) -> None:
+    """Asked from the mark, which the server still has; what we received beyond it, it has lost."""
+    server, shorter = make_server(), make_server()
+    for n in range(1, 3):
+        shorter.append(note(n))
+    driver = connect()
+    started(driver, server, 3)
+    processed(driver, 1)
+    driver.drop()
+    driver.reopen()
+    driver.answer(shorter.resumed(1), shorter.frames[2], shorter.comment(CommentKind.LIVE, 2))
+    assert driver.all(do.TellFault)[-1].why is Why.AHEAD
+    processed(driver, 3)
+    assert EventId.parse(driver.reopen().headers["last-event-id"]).sequence == 3
+
+
 def test_late_event_after_a_beat_is_no_fault(connect: Any, server: Any) -> None:
     driver = connect()
     started(driver, server, 1)
@@ -864,6 +880,21 @@ def test_what_keeps_the_cursor_keeps_the_position_of_the_overlap(connect: Any, s
     assert driver.reopen().headers["last-event-id"] == UUIDS[2]
 
 
+def test_server_that_replays_from_its_oldest_event_proves_nothing(connect: Any) -> None:
+    """It still has an event that we know, and not the one asked with."""
+    driver = connect()
+    driver.open()
+    driver.answer(None, *foreign(1, 2, 3))
+    processed(driver, 3)
+    driver.drop()
+    driver.reopen()
+    driver.head(400)
+    assert driver.reopen().headers["last-event-id"] == UUIDS[3]
+    driver.answer(None, *foreign(2, 9))
+    assert isinstance(driver.stream.verdict, Unverifiable)
+    assert driver.delivered() == [1, 2, 3]
+
+
 def test_same_id_with_other_bytes_is_another_history(connect: Any) -> None:
     driver = connect()
     driver.open()
@@ -958,6 +989,91 @@ def test_unprocessed_events_are_bounded_by_pausing(connect: Any, server: Any) ->
     assert driver.all(do.ResumeReading) == []
     processed(driver, 2)
     assert len(driver.all(do.ResumeReading)) == 1
+
+
+@pytest.mark.parametrize("data", [b"", note(1)], ids=["echo", "event"])
+def test_event_id_of_a_mebibyte_is_refused_and_the_cursor_stays(connect: Any, data: bytes) -> None:
+    driver = connect()
+    driver.open()
+    driver.answer(None, *foreign(1, 2))
+    processed(driver, 2)
+    driver.bytes(encode_event(data, id="x" * (1 << 20)))
+    assert driver.all(do.TellFault)[-1].why is Why.TOO_LARGE
+    assert driver.reopen().headers["last-event-id"] == UUIDS[1]
+
+
+def test_absent_empty_and_zero_are_three_cursors(connect: Any) -> None:
+    """B159: nothing to ask with, the cursor taken back, and the id `0`."""
+    asked = {}
+    for name, event_id in (("absent", None), ("empty", ""), ("zero", "0")):
+        driver = connect(STANDALONE)
+        driver.open()
+        driver.answer(None, encode_event(note(1), id=event_id))
+        processed(driver, 1)
+        driver.drop()
+        asked[name] = driver.reopen().headers.get("last-event-id")
+    assert asked == {"absent": None, "empty": None, "zero": "0"}
+
+
+def test_cursor_moves_on_after_a_resume(connect: Any, server: Any) -> None:
+    """B47, B117: resume, receive more, crash, resume again: nothing of the first part comes twice."""
+    driver = connect()
+    started(driver, server, 2)
+    processed(driver, 2)
+    driver.drop()
+    driver.reopen()
+    driver.answer(server.resumed(2), *(server.append(note(n)) for n in range(3, 103)))
+    processed(driver, 102)
+    again = connect(record=driver.stream.record)
+    (opened,) = [c for c in again.open() if isinstance(c, do.Open)]
+    assert opened.headers["last-event-id"] == str(server.id(102))
+    again.answer(server.resumed(102), server.append(note(103)))
+    assert again.delivered() == [103]
+
+
+def test_priming_is_read_alike_on_post_get_and_resume(connect: Any, server: Any) -> None:
+    """B05: however the stream was opened, an echo is no event."""
+    frames = [server.echo(0), server.append(note(1)), server.echo(1), server.append(note(2))]
+    post, get = connect(), connect(STANDALONE)
+    for driver in (post, get):
+        driver.open()
+        driver.answer(server.new(), *frames)
+    resumed = connect()
+    resumed.open()
+    resumed.answer(server.new(), server.echo(0))
+    resumed.drop()
+    resumed.reopen()
+    resumed.answer(server.resumed(0), *frames)
+    assert post.delivered() == get.delivered() == resumed.delivered() == [1, 2]
+
+
+def test_reoriginated_again_and_again_is_given_up(connect: Any, server: Any, make_server: Any) -> None:
+    """B161: a cache returns the same dead answer for ever."""
+    dead = make_server(epoch="BBBBBBBBBBA")
+    driver = connect(STANDALONE, on_lost_stream=OnLostStream.ACCEPT)
+    started(driver, server, 1)
+    processed(driver, 1)
+    driver.drop()
+    asked = 0
+    while driver.stream.state is not State.ENDED:
+        driver.reopen()
+        driver.head(409, claim=dead.claim(VerdictToken.REORIGINATED, why=Why.EPOCH, next=Next.RECONCILE))
+        asked += 1
+    assert asked <= 9
+    assert driver.all(do.End)[-1].why is Why.BUDGET
+
+
+def test_instant_close_with_retry_zero_keeps_its_distance(connect: Any, server: Any) -> None:
+    """B123: at most 40 questions a second, whatever the server says."""
+    driver = connect(STANDALONE)
+    started(driver, server, 1)
+    processed(driver, 1)
+    for _ in range(80):
+        driver.bytes(server.echo(1, retry=0))
+        driver.drop(clean=True)
+        driver.reopen()
+        driver.answer(server.resumed(1))
+    assert driver.now == pytest.approx(80 / 40)
 
 
 def test_too_long_line_is_a_fault_and_never_kept(connect: Any, server: Any) -> None:

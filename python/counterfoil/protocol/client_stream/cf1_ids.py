@@ -114,10 +114,9 @@ def _identify_sequence(found: Cursor, previous: Cursor, positions: Positions) ->
     if found.sequence <= previous.sequence:
         return Identified(Identity.NOT_ABOVE)
     held = positions.by_position(found.sequence)
-    if held is not None:
-        if held.digest != found.digest:
-            return Identified(Identity.DIFFERENT)
-        return Identified(Identity.NEXT, Seen.ANSWERED, found)
-    if found.sequence > max(previous.sequence, positions.received) + 1:
+    if held is not None and held.digest != found.digest:
+        return Identified(Identity.DIFFERENT)
+    if found.sequence > previous.sequence + 1:
+        # What we hold is no loss, but what was left out may have been rewritten: only asking again tells.
         return Identified(Identity.JUMP)
-    return Identified(Identity.NEXT, Seen.NEVER, found)
+    return Identified(Identity.NEXT, Seen.NEVER if held is None else Seen.ANSWERED, found)

@@ -103,16 +103,20 @@ def compare_first(
         return FoundFirst(First.OTHER_SCHEME)
     held = positions.by_id(event_id)
     if held is not None:
-        return FoundFirst(_compare_held(event_id, held.digest == digest))
+        if held.digest != digest:
+            return FoundFirst(First.KNOWN_DIFFERENT)
+        return FoundFirst(_compare_held(event_id, asked, positions))
     if order is Order.OPAQUE:
         return FoundFirst(First.UNKNOWN)
     return _compare_number(event_id, asked, positions, order=order)
 
 
-def _compare_held(event_id: str, is_equal: bool) -> First:
-    if not is_equal:
-        return First.KNOWN_DIFFERENT
-    return First.KNOWN if is_unguessable(event_id) else First.KNOWN_PLAIN
+def _compare_held(event_id: str, asked: str, positions: Positions) -> First:
+    # Only the event asked with, or the one after it, shows that the cursor was honoured: a server that starts
+    # from its oldest survivor shows old events too.
+    following = positions.next_held(asked)
+    is_honoured = event_id == asked or (following is not None and following.event_id == event_id)
+    return First.KNOWN if is_honoured and is_unguessable(event_id) else First.KNOWN_PLAIN
 
 
 def _compare_number(event_id: str, asked: str, positions: Positions, *, order: Order) -> FoundFirst:

@@ -42,6 +42,13 @@ class Positions:
         """Return the position of a held event or echo, 0 where it is not held."""
         return next((event.position for event in self._held if event.event_id == event_id), 0)
 
+    def next_held(self, event_id: str) -> HeldEvent | None:
+        """Return the held event with data that came after this event or echo."""
+        start = next((n for n, event in enumerate(self._held) if event.event_id == event_id), None)
+        if start is None:
+            return None
+        return next((event for event in list(self._held)[start + 1 :] if event.has_data), None)
+
     def by_id(self, event_id: str) -> HeldEvent | None:
         """Return the held event with data that has this id."""
         return self._by_id.get(event_id)

@@ -265,6 +265,8 @@ class ClientStream:
 
     def _read_item(self, connection: Connection, item: Item) -> None:
         connection.gathered.note_line()
+        if not isinstance(item, SseComment) and self._is_too_long(item.id):
+            return self._break(connection, Why.TOO_LARGE, Next.RETRY)
         if isinstance(item, SseComment):
             self._read_comment(connection, item.text)
         elif isinstance(item, SseBlock) or not item.data:
@@ -274,6 +276,11 @@ class ClientStream:
             self._read_event(connection, item)
         if self._state is State.JUDGING:
             self._judge(connection)
+        return None
+
+    def _is_too_long(self, event_id: str | None) -> bool:
+        # Whatever is taken here goes into a header of every later request.
+        return event_id is not None and len(event_id.encode()) > self._settings.limits.event_id_bytes
 
     def _read_comment(self, connection: Connection, text: str) -> None:
         comment = read_comment_or_none(text)
@@ -287,6 +294,9 @@ class ClientStream:
         if self._state is State.FLOWING and self._track.ids_epoch is not None:
             if comment.epoch != self._track.ids_epoch:
                 return self._break(connection, Why.EPOCH, Next.RETRY)
+            if not is_end and comment.last is not None and comment.last < self._track.positions.received:
+                # All that it has is written, and we hold more: it has lost its tail.
+                return self._break(connection, Why.AHEAD, Next.RETRY)
             is_behind = comment.last is not None and comment.last > (self._track.sequence or 0)
             if is_behind and is_end:
                 return self._break(connection, Why.BEHIND, Next.RETRY)
