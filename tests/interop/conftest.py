@@ -49,11 +49,13 @@ def gateways(shared_keys: list[str]) -> Iterator[Callable[..., Gateway]]:
     running: dict[tuple[str, ...], Gateway] = {}
     with ExitStack() as stack:
 
-        def find(orders: Orders, backend: str, *options: str, name: str = "home") -> Gateway:
+        def find(
+            orders: Orders, backend: str, *options: str, name: str = "home", keys: bool = True
+        ) -> Gateway:
             which = (name, orders.server.url, backend, *options)
             if which not in running:
                 running[which] = stack.enter_context(
-                    start_gateway(orders.server, backend, *shared_keys, *options)
+                    start_gateway(orders.server, backend, *(shared_keys if keys else ()), *options)
                 )
             return running[which]
 
