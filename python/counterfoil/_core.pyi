@@ -658,6 +658,14 @@ class ReplayCore:
         attach_lost: bool,
         owner: int,
     ) -> ResumeAnswer: ...
+    def _resume_many(
+        self,
+        asks: list[tuple[Scope, str | bytes | None]],
+        *,
+        aware: bool,
+        attach_lost: bool,
+        owner: int,
+    ) -> list[ResumeAnswer]: ...
     def _open_relay(
         self,
         scope: Scope,
@@ -689,6 +697,20 @@ class ReaderCore:
 class ResumeAnswer:
     """What the store decided, as plain values."""
 
+    def _facts(
+        self,
+    ) -> tuple[
+        int,
+        str,
+        str,
+        str,
+        int | None,
+        int | None,
+        int | None,
+        int | None,
+        tuple[int, int] | None,
+        tuple[int | str, ...],
+    ]: ...
     @property
     def row(self) -> int:
         """The row of the table that matched."""

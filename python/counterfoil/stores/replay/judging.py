@@ -20,27 +20,20 @@ _TOKENS = {token.value: token for token in VerdictToken}
 
 def verdict_of(answer: ResumeAnswer) -> ResumeVerdict:
     """Return the verdict with its evidence."""
-    window = answer.window if answer.asked is not None else None
-    first, last = window or (None, None)
-    evidence = StoreEvidence(row=answer.row, asked=answer.asked, first=first, last=last)
-    why, next = _WHY[answer.why], _NEXT[answer.next]
-    token = _TOKENS[answer.verdict]
+    row, verdict, why_token, next_token, asked, first, last, after, gap, request_ids = answer._facts()
+    evidence = StoreEvidence(row=row, asked=asked, first=first, last=last)
+    why, next = _WHY[why_token], _NEXT[next_token]
+    token = _TOKENS[verdict]
     match token:
         case VerdictToken.RESUMED:
-            after = answer.after or 0
-            missed = 0 if last is None else last - after
+            missed = last - after if last is not None and after is not None else 0
             return Resumed(evidence=evidence, why=why, next=next, after=after, missed=missed)
         case VerdictToken.NEW:
             return New(evidence=evidence, why=why, next=next)
         case VerdictToken.GAP:
-            lost_first, lost_last = answer.gap or (None, None)
+            lost = gap or (None, None)
             return Gap(
-                evidence=evidence,
-                why=why,
-                next=next,
-                first=lost_first,
-                last=lost_last,
-                request_ids=answer.request_ids,
+                evidence=evidence, why=why, next=next, first=lost[0], last=lost[1], request_ids=request_ids
             )
         case VerdictToken.REORIGINATED:
             return Reoriginated(evidence=evidence, why=why, next=next)

@@ -7,14 +7,14 @@ SDKs call it.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Self
 
 from counterfoil.limits import Limits
 from counterfoil.model.evidence import StoreEvidence
 from counterfoil.model.tokens import Next, Why
 from counterfoil.model.verdicts import New
-from counterfoil.native import KeyRing, ReplayCore, Scope, StreamToken
+from counterfoil.native import KeyRing, ReplayCore, ResumeAnswer, Scope, StreamToken
 from counterfoil.stores.replay.judging import verdict_of
 from counterfoil.stores.replay.reader import Reader
 from counterfoil.stores.replay.relay import Relay
@@ -27,6 +27,15 @@ _ATTACHED = New(evidence=StoreEvidence(row=2), why=Why.FIRST, next=Next.CONTINUE
 
 class EphemeralKeyWarning(UserWarning):
     """No key was configured: a random one was drawn, and cursors die with this process."""
+
+
+def _reader_of(answer: ResumeAnswer, asked: str | bytes | None) -> Reader:
+    core, verdict = answer.reader, verdict_of(answer)
+    if answer.row >= _FIRST_ROW_OF_OURS:
+        return Reader(verdict, answer, core, asked.decode() if isinstance(asked, bytes) else asked)
+    after = answer.after
+    echo_id = core.id_at(after) if core is not None and after is not None else None
+    return Reader(verdict, answer, core, echo_id)
 
 
 class ReplayStore(ReplayCore):
@@ -92,13 +101,23 @@ class ReplayStore(ReplayCore):
         answer = self._resume(
             scope, last_event_id, aware=aware, want_new=want_new, attach_lost=attach_lost, owner=owner
         )
-        core = answer.reader
-        if answer.row >= _FIRST_ROW_OF_OURS:
-            echo_id = last_event_id.decode() if isinstance(last_event_id, bytes) else last_event_id
-        else:
-            after = answer.after
-            echo_id = core.id_at(after) if core is not None and after is not None else None
-        return Reader(verdict_of(answer), answer, core, echo_id)
+        return _reader_of(answer, last_event_id)
+
+    def resume_many(
+        self,
+        asks: Iterable[tuple[Scope, str | bytes | None]],
+        *,
+        aware: bool = False,
+        attach_lost: bool = False,
+        owner: int = 0,
+    ) -> list[Reader]:
+        """Decide many resumes under one lock: what `resume` says of each, in order.
+
+        Raises as `resume`; nothing stays attached for those before the one that raised.
+        """
+        listed = list(asks)
+        answers = self._resume_many(listed, aware=aware, attach_lost=attach_lost, owner=owner)
+        return [_reader_of(answer, ask[1]) for answer, ask in zip(answers, listed, strict=True)]
 
     def open_relay(
         self,

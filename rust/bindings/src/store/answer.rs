@@ -3,7 +3,7 @@
 use counterfoil_core::resume::Resumption;
 use counterfoil_core::store::OwnedId;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyString, PyTuple};
 
 use super::reader::ReaderCore;
 use super::values;
@@ -29,6 +29,40 @@ fn ids<'py>(py: Python<'py>, ids: &[OwnedId]) -> PyResult<Bound<'py, PyTuple>> {
 
 #[pymethods]
 impl ResumeAnswer {
+    /// What a verdict is made of, in one call: row, verdict, why, next, asked, first, last, after, gap
+    /// and request ids.  First and last are None where the row discloses nothing.
+    #[allow(clippy::type_complexity)]
+    fn _facts<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(
+        u8,
+        Bound<'py, PyString>,
+        Bound<'py, PyString>,
+        Bound<'py, PyString>,
+        Option<u64>,
+        Option<u64>,
+        Option<u64>,
+        Option<u64>,
+        Option<(u64, u64)>,
+        Bound<'py, PyTuple>,
+    )> {
+        let decided = &self.decided;
+        let window = decided.window.filter(|_| decided.asked.is_some());
+        Ok((
+            decided.row,
+            values::verdict(py, decided.verdict).clone(),
+            values::why(py, decided.why).clone(),
+            values::next(py, decided.next).clone(),
+            decided.asked,
+            window.map(|(first, _)| first),
+            window.map(|(_, last)| last),
+            decided.after.map(|(sequence, _)| sequence),
+            decided.gap,
+            ids(py, &decided.request_ids)?,
+        ))
+    }
+
     /// The row of the table that matched.
     #[getter]
     fn row(&self) -> u8 {
@@ -37,20 +71,20 @@ impl ResumeAnswer {
 
     /// The token of the verdict.
     #[getter]
-    fn verdict(&self) -> &'static str {
-        values::verdict(self.decided.verdict)
+    fn verdict<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
+        values::verdict(py, self.decided.verdict).clone()
     }
 
     /// The token of its reason.
     #[getter]
-    fn why(&self) -> &'static str {
-        values::why(self.decided.why)
+    fn why<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
+        values::why(py, self.decided.why).clone()
     }
 
     /// The token of what to do.
     #[getter]
-    fn next(&self) -> &'static str {
-        values::next(self.decided.next)
+    fn next<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
+        values::next(py, self.decided.next).clone()
     }
 
     /// The sequence asked for, where the stream was found.

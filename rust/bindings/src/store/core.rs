@@ -10,7 +10,7 @@ use counterfoil_core::store::{NewEvent, Random, Store, StoreError};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
-use pyo3::types::{PyBytes, PyDict, PyString};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
 use super::answer::ResumeAnswer;
 use super::reader::ReaderCore;
@@ -343,6 +343,46 @@ impl ReplayCore {
             this.attempt(py, |store, now_ms, woken| store.resume(&ask, &mut || drawn, now_ms, woken))?;
         let reader = decided.reader.map(|ticket| Py::new(py, ReaderCore::new(slf.clone().unbind(), ticket)));
         Ok(ResumeAnswer::new(decided, reader.transpose()?))
+    }
+
+    /// Decide several resumes in one step; each ask is a scope and a cursor.
+    #[pyo3(signature = (asks, *, aware, attach_lost, owner))]
+    fn _resume_many(
+        slf: &Bound<'_, Self>,
+        asks: &Bound<'_, PyList>,
+        aware: bool,
+        attach_lost: bool,
+        owner: u32,
+    ) -> PyResult<Vec<ResumeAnswer>> {
+        let py = slf.py();
+        let this = slf.get();
+        let keys = this.key_ring(py);
+        let mut examined = Vec::with_capacity(asks.len());
+        for ask in asks {
+            let (scope, cursor): (Bound<'_, Scope>, Option<Bound<'_, PyAny>>) = ask.extract()?;
+            let seen = examine_any(&keys, scope.get(), cursor.as_ref())?;
+            let may_mint = attach_lost || matches!(seen, Examined::NoCursor);
+            let drawn = if may_mint { random()? } else { Random { name: [0; 12], epoch: [0; 8] } };
+            examined.push((scope, seen, drawn));
+        }
+        let decided = this.attempt(py, |store, now_ms, woken| {
+            let mut decided = Vec::with_capacity(examined.len());
+            for (scope, cursor, drawn) in &examined {
+                let scope = &scope.get().0;
+                let ask =
+                    Ask { scope, cursor: *cursor, is_aware: aware, wants_new: false, attach_lost, owner };
+                decided.push(store.resume(&ask, &mut || *drawn, now_ms, woken)?);
+            }
+            Ok(decided)
+        })?;
+        decided
+            .into_iter()
+            .map(|decided| {
+                let reader =
+                    decided.reader.map(|ticket| Py::new(py, ReaderCore::new(slf.clone().unbind(), ticket)));
+                Ok(ResumeAnswer::new(decided, reader.transpose()?))
+            })
+            .collect()
     }
 
     /// A relay that appends an upstream connection's events to a stream.

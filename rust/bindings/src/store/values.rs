@@ -3,6 +3,7 @@
 use counterfoil_core::resume::{Attached, Next, Settle, Verdict, Why};
 use counterfoil_core::store::{EndWhy, OwnedId, StoreLimits};
 use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyInt, PyString};
 
@@ -99,43 +100,46 @@ pub(super) fn end_why(text: &str) -> PyResult<EndWhy> {
     }
 }
 
-pub(super) const fn verdict(verdict: Verdict) -> &'static str {
+/// Interned: a verdict is made for every resume.
+pub(super) fn verdict(py: Python<'_>, verdict: Verdict) -> &Bound<'_, PyString> {
     match verdict {
-        Verdict::New => "new",
-        Verdict::Resumed => "resumed",
-        Verdict::Gap => "gap",
-        Verdict::Reoriginated => "reoriginated",
-        Verdict::Forged => "forged",
-        Verdict::Unverifiable => "unverifiable",
+        Verdict::New => intern!(py, "new"),
+        Verdict::Resumed => intern!(py, "resumed"),
+        Verdict::Gap => intern!(py, "gap"),
+        Verdict::Reoriginated => intern!(py, "reoriginated"),
+        Verdict::Forged => intern!(py, "forged"),
+        Verdict::Unverifiable => intern!(py, "unverifiable"),
     }
 }
 
-pub(super) const fn why(why: Why) -> &'static str {
+/// Interned: a verdict is made for every resume.
+pub(super) fn why(py: Python<'_>, why: Why) -> &Bound<'_, PyString> {
     match why {
-        Why::First => "first",
-        Why::Wanted => "wanted",
-        Why::Held => "held",
-        Why::Ended => "ended",
-        Why::NoCursor => "no-cursor",
-        Why::ForeignId => "foreign-id",
-        Why::Malformed => "malformed",
-        Why::Mac => "mac",
-        Why::Version => "version",
-        Why::Key => "key",
-        Why::UnknownStream => "unknown-stream",
-        Why::Epoch => "epoch",
-        Why::Ahead => "ahead",
-        Why::Trimmed => "trimmed",
-        Why::Diverged => "diverged",
+        Why::First => intern!(py, "first"),
+        Why::Wanted => intern!(py, "wanted"),
+        Why::Held => intern!(py, "held"),
+        Why::Ended => intern!(py, "ended"),
+        Why::NoCursor => intern!(py, "no-cursor"),
+        Why::ForeignId => intern!(py, "foreign-id"),
+        Why::Malformed => intern!(py, "malformed"),
+        Why::Mac => intern!(py, "mac"),
+        Why::Version => intern!(py, "version"),
+        Why::Key => intern!(py, "key"),
+        Why::UnknownStream => intern!(py, "unknown-stream"),
+        Why::Epoch => intern!(py, "epoch"),
+        Why::Ahead => intern!(py, "ahead"),
+        Why::Trimmed => intern!(py, "trimmed"),
+        Why::Diverged => intern!(py, "diverged"),
     }
 }
 
-pub(super) const fn next(next: Next) -> &'static str {
+/// Interned: a verdict is made for every resume.
+pub(super) fn next(py: Python<'_>, next: Next) -> &Bound<'_, PyString> {
     match next {
-        Next::Continue => "continue",
-        Next::Reconcile => "reconcile",
-        Next::Stop => "stop",
-        Next::Done => "done",
+        Next::Continue => intern!(py, "continue"),
+        Next::Reconcile => intern!(py, "reconcile"),
+        Next::Stop => intern!(py, "stop"),
+        Next::Done => intern!(py, "done"),
     }
 }
 
