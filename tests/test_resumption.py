@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import subprocess
+import sys
 import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import counterfoil
 import pytest
 from counterfoil import resumption
+from counterfoil.errors import NotApplied
 from counterfoil.resumption import (
     SSEResumptionInvariantError,
     SSEresumptionInvariantError,
@@ -18,6 +23,8 @@ from counterfoil.resumption import (
     classify_reconnect,
     validate_resumption,
 )
+from counterfoil.stores.ledger_memory import MemoryLedger
+from counterfoil.stores.ledger_sqlite import SqliteLedger
 
 WIDE = 2**62
 
@@ -171,6 +178,73 @@ def test_key_is_taken_out_when_the_caller_is_interrupted() -> None:
     with pytest.raises(KeyboardInterrupt):
         apply_event({"idempotency_key": "k"}, "resumed", ledger, interrupted)
     assert ledger == set()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def durable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    ledger = MemoryLedger() if request.param == "memory" else SqliteLedger(tmp_path / "ledger.db")
+    with ledger.blocking() as blocking:
+        yield blocking
+
+
+def test_durable_ledger_runs_an_event_once_under_every_classification(durable: Any) -> None:
+    event, runs = {"idempotency_key": "k"}, []
+    assert apply_event(event, "resumed", durable, runs.append) == "applied"
+    for classification in ("resumed", "reoriginated", "unverifiable"):
+        assert apply_event(event, classification, durable, runs.append) == "skipped"
+    assert runs == [event]
+
+
+def test_exception_after_the_effect_is_never_run_again(durable: Any) -> None:
+    """Decision L28: with a set this very event would be applied twice."""
+    event, effects = {"idempotency_key": "k"}, []
+
+    def effect_then_failure(applied: Any) -> None:
+        effects.append(applied)
+        raise LookupError("after the effect")
+
+    with pytest.raises(LookupError):
+        apply_event(event, "resumed", durable, effect_then_failure)
+    with pytest.raises(StreamResumptionViolation, match="may have happened"):
+        apply_event(event, "resumed", durable, effect_then_failure)
+    assert len(effects) == 1
+
+
+def test_not_applied_takes_the_intent_out(durable: Any) -> None:
+    event, runs = {"idempotency_key": "k"}, []
+
+    def refused(_: Any) -> None:
+        raise NotApplied("connection refused")
+
+    with pytest.raises(NotApplied):
+        apply_event(event, "resumed", durable, refused)
+    assert apply_event(event, "resumed", durable, runs.append) == "applied"
+    assert len(runs) == 1
+
+
+def test_refused_event_leaves_no_intent_behind(durable: Any) -> None:
+    event, runs = {"idempotency_key": "k"}, []
+    with pytest.raises(StreamResumptionViolation, match="unverifiable"):
+        apply_event(event, "unverifiable", durable, runs.append)
+    assert apply_event(event, "resumed", durable, runs.append) == "applied"
+
+
+def test_intent_of_a_killed_process_is_told_and_not_skipped(tmp_path: Path) -> None:
+    """Killed between the intent and the outcome.
+
+    A silent skip would lose the effect, a run could double it.
+    """
+    code = (
+        "import os, sys; from counterfoil.stores.ledger_sqlite import SqliteLedger;"
+        "from counterfoil.resumption import apply_event\n"
+        "with SqliteLedger(sys.argv[1]).blocking() as ledger:"
+        " apply_event({'idempotency_key': 'k'}, 'resumed', ledger, lambda e: os.kill(os.getpid(), 9))"
+    )
+    path = tmp_path / "ledger.db"
+    done = subprocess.run([sys.executable, "-c", code, str(path)], check=False)
+    assert done.returncode == -9
+    with SqliteLedger(path).blocking() as ledger, pytest.raises(StreamResumptionViolation):
+        apply_event({"idempotency_key": "k"}, "resumed", ledger, lambda e: None)
 
 
 def test_unknown_classification_is_refused() -> None:

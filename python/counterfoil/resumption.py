@@ -7,10 +7,17 @@ evidence; they hold no state, and know nothing of epochs beyond the token that t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableSet
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
+from counterfoil.errors import NotApplied
 from counterfoil.errors import SSEResumptionInvariantError as SSEResumptionInvariantError
 from counterfoil.errors import StreamResumptionViolation as StreamResumptionViolation
+from counterfoil.model.ledger_keys import LedgerKey, PayloadKey
+from counterfoil.model.ledger_rows import RowKind
+from counterfoil.model.ledger_verdicts import ClaimAnswer, Claimed, Entry, Settled
+from counterfoil.model.tokens import OutcomeToken
+from counterfoil.native import Scope
+from counterfoil.protocol.ledger_steps import Intent, Settlement
 
 __all__ = [
     "SSEResumptionInvariantError",
@@ -86,23 +93,44 @@ def classify_reconnect(
     return "unverifiable"
 
 
+class IntentLedger(Protocol):
+    """A durable ledger for plain threads, as `ledger.blocking()` gives it."""
+
+    def entry(self, scope: Scope, key: LedgerKey) -> Entry | None:
+        """Give the row of one key."""
+        ...
+
+    def claim(self, intent: Intent) -> ClaimAnswer:
+        """Write the intent if the key is free."""
+        ...
+
+    def settle(self, claimed: Claimed, settlement: Settlement) -> Settled:
+        """Write the outcome."""
+        ...
+
+
 def apply_event(
     event: Mapping[str, Any],
     classification: Classification,
-    idempotency_ledger: MutableSet[str],
+    idempotency_ledger: MutableSet[str] | IntentLedger,
     execute: Callable[[Mapping[str, Any]], object] | None = None,
 ) -> Literal["applied", "skipped"]:
     """Apply one event of a classified stream at most once, and say whether it was applied.
 
     An event whose `"idempotency_key"` is in the ledger is skipped under every classification.  Otherwise
     its key is recorded and `execute(event)` called; without `execute` the key is recorded and nothing is
-    run.  If `execute` raises, the key is taken out again and the exception goes on.
+    run.
 
-    Raises `StreamResumptionViolation` for a new event of an unverifiable stream, and for an event of a
-    re-originated stream that carries no key; `ValueError` for an unknown classification.
+    With a set, the key is taken out again if `execute` raises, so an effect made before the exception can
+    happen twice.  With a durable ledger (`ledger.blocking()`) the key is an intent until `execute` has
+    returned: `NotApplied` takes it out, any other exception leaves it indeterminate.
+
+    Raises `StreamResumptionViolation` for a new event of an unverifiable stream, for an event of a
+    re-originated stream that carries no key, and for a key whose intent is found without an outcome;
+    `ValueError` for an unknown classification.
     """
     key = event.get("idempotency_key")
-    if key is not None and key in idempotency_ledger:
+    if key is not None and _is_known(key, idempotency_ledger):
         return "skipped"
     match classification:
         case "unverifiable":
@@ -121,23 +149,79 @@ def apply_event(
             raise ValueError(
                 f"a classification is resumed, reoriginated or unverifiable, not {classification!r}"
             )
-    _run_once(event, key, idempotency_ledger, execute)
+    if key is None:
+        _run(event, execute)
+    elif isinstance(idempotency_ledger, MutableSet):
+        _run_once(event, key, idempotency_ledger, execute)
+    else:
+        _run_once_durably(event, key, idempotency_ledger, execute)
     return "applied"
+
+
+def _run(event: Mapping[str, Any], execute: Callable[[Mapping[str, Any]], object] | None) -> None:
+    if execute is not None:
+        execute(event)
 
 
 def _run_once(
     event: Mapping[str, Any],
-    key: str | None,
+    key: str,
     ledger: MutableSet[str],
     execute: Callable[[Mapping[str, Any]], object] | None,
 ) -> None:
-    if key is not None:
-        ledger.add(key)
-    if execute is None:
-        return
+    ledger.add(key)
     try:
-        execute(event)
+        _run(event, execute)
     except BaseException:
-        if key is not None:
-            ledger.discard(key)
+        ledger.discard(key)
         raise
+
+
+_SCOPE = Scope()
+_SERVER = "counterfoil.resumption"
+
+
+def _is_known(key: str, ledger: MutableSet[str] | IntentLedger) -> bool:
+    if isinstance(ledger, MutableSet):
+        return key in ledger
+    found = ledger.entry(_SCOPE, PayloadKey(server=_SERVER, key=key))
+    if found is None or found.outcome is OutcomeToken.NOT_APPLIED:
+        return False
+    if found.outcome in (OutcomeToken.COMPLETED, OutcomeToken.FAILED):
+        return True
+    raise _doubt(found.state)
+
+
+def _run_once_durably(
+    event: Mapping[str, Any],
+    key: str,
+    ledger: IntentLedger,
+    execute: Callable[[Mapping[str, Any]], object] | None,
+) -> None:
+    intent = Intent(
+        scope=_SCOPE,
+        key=PayloadKey(server=_SERVER, key=key),
+        kind=RowKind.AT_MOST_ONCE,
+        label="apply_event",
+    )
+    claimed = ledger.claim(intent)
+    if not isinstance(claimed, Claimed):
+        raise _doubt("taken by another run meanwhile")
+    try:
+        _run(event, execute)
+    except NotApplied:
+        ledger.settle(claimed, Settlement(outcome=OutcomeToken.NOT_APPLIED))
+        raise
+    except BaseException as error:
+        evidence = f"execute raised {type(error).__name__}"
+        ledger.settle(
+            claimed, Settlement(outcome=OutcomeToken.INDETERMINATE, why="exception", evidence=evidence)
+        )
+        raise
+    ledger.settle(claimed, Settlement(outcome=OutcomeToken.COMPLETED))
+
+
+def _doubt(state: str) -> StreamResumptionViolation:
+    return StreamResumptionViolation(
+        f"the effect under this key may have happened, its row is {state}: find out, then resolve the entry"
+    )
