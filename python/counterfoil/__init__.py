@@ -104,10 +104,19 @@ from counterfoil.stores.replay.store import EphemeralKeyWarning as EphemeralKeyW
 from counterfoil.stores.replay.store import ReplayStore as ReplayStore
 
 if TYPE_CHECKING:
+    from counterfoil.adapters.gateway.scopes import scope_from_header as scope_from_header
+    from counterfoil.adapters.mcp_event_store import ReplayEventStore as ReplayEventStore
+    from counterfoil.adapters.resumable_app import resumable_app as resumable_app
     from counterfoil.stores.ledger_sqlite import SqliteLedger as SqliteLedger
 
 #: Loaded on first use: what they need is not needed by everybody.
-_LAZY = {"SqliteLedger": "counterfoil.stores.ledger_sqlite"}
+_LAZY = {
+    # Not in `__all__`: it needs the MCP SDK, and `import *` must not.
+    "ReplayEventStore": "counterfoil.adapters.mcp_event_store",
+    "SqliteLedger": "counterfoil.stores.ledger_sqlite",
+    "resumable_app": "counterfoil.adapters.resumable_app",
+    "scope_from_header": "counterfoil.adapters.gateway.scopes",
+}
 
 __all__ = [
     "AnswerTooLarge",
@@ -207,6 +216,8 @@ __all__ = [
     "connect",
     "encode_comment",
     "encode_event",
+    "resumable_app",
+    "scope_from_header",
 ]
 
 

@@ -13,7 +13,7 @@ from interop.environments import BUILD, ROOT
 
 #: The environment, and what of the tests is not run anywhere else.
 ENVIRONMENTS = {"sdk1": "test", "sdk2": "fastmcp"}
-TESTS = ("tests/adapters/test_mcp_event_store.py",)
+TESTS = ("tests/adapters/test_mcp_event_store.py", "tests/adapters/test_resumable_app.py")
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)

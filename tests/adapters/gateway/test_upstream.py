@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from counterfoil.adapters.gateway.upstream import Upstream, UpstreamRequest, header_of
 from counterfoil.adapters.gateway.upstream_app import AppUpstream
@@ -117,11 +118,32 @@ async def test_a_port_that_nobody_listens_on_is_unreachable() -> None:
                 pass
 
 
-async def test_an_app_that_fails_before_its_answer_is_broken() -> None:
-    async with opened("app", Server()) as upstream:
-        with pytest.raises(UpstreamBroken):
-            async with upstream.call(UpstreamRequest("GET", b"/fails", ())):
-                pass
+async def test_an_app_that_raises_before_its_answer_is_answered_for_and_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with (
+        opened("app", Server()) as upstream,
+        upstream.call(UpstreamRequest("GET", b"/fails", ())) as answer,
+    ):
+        assert answer.status == 500
+        assert await answer.receive() == b"Internal Server Error"
+        assert await answer.receive() == b""
+    assert "RuntimeError: no answer" in caplog.text
+
+
+async def test_an_app_is_told_to_shut_down_though_its_host_is_cancelled() -> None:
+    told: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        while (kind := (await receive())["type"]) == "lifespan.startup":
+            await send({"type": "lifespan.startup.complete"})
+        await anyio.lowlevel.checkpoint()  # what it saves takes time
+        told.append(kind)
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async with anyio.create_task_group() as tasks, AppUpstream(app).running():
+        tasks.cancel_scope.cancel()
+    assert told == ["lifespan.shutdown"]
 
 
 @pytest.mark.parametrize("url", ["ftp://x/mcp", "http:///mcp", "http://x/mcp?a=b", "x/mcp"])

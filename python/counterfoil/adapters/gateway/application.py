@@ -110,6 +110,6 @@ class Gateway:
         )
         upstream, target = await self._routes.find(inbound)
         headers = pass_request_headers(inbound.headers, strip=self._scopes.internal_fields)
-        request = UpstreamRequest(inbound.method, target, headers, body)
+        request = UpstreamRequest(inbound.method, target, headers, body, inbound.leg)
         exchange = Exchange(inbound, identity, upstream, request, receive, send)
         await self._answering.answer(exchange, tasks)

@@ -89,7 +89,7 @@ class DrivenCall:
         own: Headers = tuple(
             (name.encode(), value.encode()) for name, value in headers.items() if name != "accept-encoding"
         )
-        request = UpstreamRequest("GET", self._request.target, (*kept, *own))
+        request = UpstreamRequest("GET", self._request.target, (*kept, *own), leg=self._request.leg)
         try:
             async with self._upstream.call(request) as answer:
                 await self._read(answer, b"")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from counterfoil.adapters.gateway.upstream import Headers
+from counterfoil.adapters.gateway.upstream import Headers, InboundLeg
 from counterfoil.errors import RequestRefused
 
 #: Fields of which two would let two readers see two requests.
@@ -40,6 +40,7 @@ class Inbound(msgspec.Struct, frozen=True, kw_only=True):
     continuity: str | None
     accepts_sse: bool
     accepts_json: bool
+    leg: InboundLeg
 
 
 def read_inbound(scope: Any, *, max_header_bytes: int, max_session_bytes: int = 128) -> Inbound:
@@ -69,6 +70,18 @@ def read_inbound(scope: Any, *, max_header_bytes: int, max_session_bytes: int = 
         continuity=_visible(fields, b"stream-continuity"),
         accepts_sse=b"text/event-stream" in accept or b"*/*" in accept,
         accepts_json=b"application/json" in accept or b"*/*" in accept,
+        leg=_leg_of(scope, fields.get(b"host")),
+    )
+
+
+def _leg_of(scope: Any, host: bytes | None) -> InboundLeg:
+    client, server = scope.get("client"), scope.get("server")
+    return InboundLeg(
+        host=host,
+        scheme=scope.get("scheme", "http"),
+        root_path=scope.get("root_path", ""),
+        client=tuple(client) if client else None,
+        server=tuple(server) if server else None,
     )
 
 

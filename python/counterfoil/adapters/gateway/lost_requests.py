@@ -53,8 +53,9 @@ async def settle_lost(upstream: Upstream, request: UpstreamRequest, request_ids:
     )
     for request_id in request_ids:
         body = write_error(request_id, CODE, "The request was lost on its way to the client.")
+        answer = UpstreamRequest("POST", request.target, headers, body, request.leg)
         try:
-            async with upstream.call(UpstreamRequest("POST", request.target, headers, body)):
+            async with upstream.call(answer):
                 pass
         except UpstreamError:
             return  # who is gone waits for nothing

@@ -14,6 +14,16 @@ import msgspec
 Headers = tuple[tuple[bytes, bytes], ...]
 
 
+class InboundLeg(msgspec.Struct, frozen=True, kw_only=True):
+    """The connection that a request came by, as ASGI tells it: an app in this process may look at it."""
+
+    host: bytes | None = None
+    scheme: str = "http"
+    root_path: str = ""
+    client: tuple[str, int] | None = None
+    server: tuple[str, int | None] | None = None
+
+
 class UpstreamRequest(msgspec.Struct, frozen=True):
     """One request to the upstream: `target` is the path behind the mount point with its query, as sent."""
 
@@ -21,6 +31,7 @@ class UpstreamRequest(msgspec.Struct, frozen=True):
     target: bytes
     headers: Headers
     body: bytes = b""
+    leg: InboundLeg = InboundLeg()
 
 
 class UpstreamAnswer(Protocol):

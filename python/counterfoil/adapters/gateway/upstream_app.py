@@ -5,15 +5,24 @@ It learns of a disconnect as from a server: `receive` says so, `send` goes nowhe
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 import anyio
 from anyio.abc import TaskGroup
 from counterfoil.adapters.gateway.asgi import ASGIApp, Message
 from counterfoil.adapters.gateway.upstream import Headers, UpstreamRequest
 from counterfoil.errors import UpstreamBroken
+
+_LOGGER = logging.getLogger("counterfoil.gateway")
+
+#: How long an app may take to shut down.
+_STOP_S = 30.0
+
+_FAILURE = b"Internal Server Error"
 
 
 class AppUpstream:
@@ -29,9 +38,9 @@ class AppUpstream:
     async def running(self) -> AsyncIterator[None]:
         async with anyio.create_task_group() as tasks:
             lifespan = _Lifespan(self._app, self._state)
-            await lifespan.start(tasks)
-            self._tasks = tasks
             try:
+                await lifespan.start(tasks)
+                self._tasks = tasks
                 yield
             finally:
                 self._tasks = None
@@ -52,19 +61,25 @@ class AppUpstream:
 
     def _scope_of(self, request: UpstreamRequest) -> dict[str, Any]:
         path, _, query = request.target.partition(b"?")
+        leg, headers = request.leg, list(request.headers)
+        if leg.host is not None:
+            headers.append((b"host", leg.host))
+        if request.body:
+            headers.append((b"content-length", str(len(request.body)).encode()))
+        prefix = leg.root_path + self._root_path
         return {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
             "http_version": "1.1",
             "method": request.method,
-            "scheme": "http",
-            "path": self._root_path + path.decode("latin-1"),
-            "raw_path": self._root_path.encode() + path,
-            "root_path": "",
+            "scheme": leg.scheme,
+            "path": prefix + unquote_to_bytes(path).decode("utf-8", "replace"),
+            "raw_path": prefix.encode() + path,
+            "root_path": leg.root_path,
             "query_string": query,
-            "headers": list(request.headers),
-            "client": ("127.0.0.1", 0),
-            "server": ("127.0.0.1", 80),
+            "headers": headers,
+            "client": leg.client,
+            "server": leg.server,
             "state": self._state.copy(),
         }
 
@@ -84,13 +99,22 @@ class _AppAnswer:
 
     async def run(self, app: ASGIApp, scope: dict[str, Any]) -> None:
         try:
-            await app(scope, self._receive, self._send)
-        except Exception:  # whatever the app raises is its answer's end, as behind any server
-            self._failed = True
+            try:
+                await app(scope, self._receive, self._send)
+            except Exception:  # whatever the app raises is its answer's end, as behind any server
+                _LOGGER.exception("the app raised while it answered a request")
+            if not self.status and not self._gone.is_set():
+                await self._answer_failure()
         finally:
-            self._failed |= not self._complete
+            self._failed = not self._complete
             self._head.set()
             self._sender.close()
+
+    async def _answer_failure(self) -> None:
+        """Answer in the place of an app that raised, or returned, before it began to: as servers do."""
+        headers = [(b"content-type", b"text/plain; charset=utf-8")]
+        await self._send({"type": "http.response.start", "status": 500, "headers": headers})
+        await self._send({"type": "http.response.body", "body": _FAILURE})
 
     async def wait_head(self) -> None:
         await self._head.wait()
@@ -147,6 +171,7 @@ class _Lifespan:
         self._started = anyio.Event()
         self._stopped = anyio.Event()
         self._failure: str | None = None
+        self._scope = anyio.CancelScope(shield=True)
 
     async def start(self, tasks: TaskGroup) -> None:
         tasks.start_soon(self._run)
@@ -155,11 +180,19 @@ class _Lifespan:
             raise RuntimeError(f"the upstream app did not start: {self._failure}")
 
     async def stop(self) -> None:
+        """Tell the app, also where its host is cancelled: it may have things to save."""
         self._asked.append("lifespan.shutdown")
         self._wake.set()
-        await self._stopped.wait()
+        if self._started.is_set():
+            with anyio.move_on_after(_STOP_S, shield=True):
+                await self._stopped.wait()
+        self._scope.cancel()
 
     async def _run(self) -> None:
+        with self._scope:
+            await self._run_app()
+
+    async def _run_app(self) -> None:
         scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": self._state}
         try:
             await self._app(scope, self._receive, self._send)
@@ -168,6 +201,8 @@ class _Lifespan:
                 self._asked.clear()
             elif not self._started.is_set():
                 self._failure = type(error).__name__
+            elif self._failure is None:
+                _LOGGER.exception("the app raised in its lifespan")
         finally:
             self._started.set()
             self._stopped.set()

@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 from counterfoil.adapters.gateway.asgi import ASGIApp
-from counterfoil.adapters.gateway.upstream import UpstreamAnswer, UpstreamRequest, header_of
+from counterfoil.adapters.gateway.upstream import InboundLeg, UpstreamAnswer, UpstreamRequest, header_of
 from counterfoil.adapters.gateway.upstream_app import AppUpstream
 from counterfoil.native import SseEvent, SseParser
 from pydantic import AnyUrl
@@ -23,7 +23,7 @@ HAS_MAJOR_2 = importlib.util.find_spec("mcp_types") is not None
 #: What is installed here to build servers with.
 KITS = ("sdk", "fastmcp") if importlib.util.find_spec("fastmcp") else ("sdk",)
 REVISION = "2025-11-25"
-STANDALONE = "_GET_stream"
+LEG = InboundLeg(host=b"127.0.0.1:80", client=("127.0.0.1", 4711))
 
 
 class Gate:
@@ -39,6 +39,13 @@ class Gate:
     def open_all(self) -> None:
         for opened in self.opened.values():
             opened.set()
+
+
+def make_server(kit: str, gate: Gate | None = None) -> Any:
+    """Return a server object of `kit`, its tools stopping at `gate`."""
+    server, context = _make_server(kit, None, None)
+    _add_tools(server, context, gate or Gate())
+    return server
 
 
 def make_app(
@@ -137,12 +144,14 @@ class Client:
         self._upstream = upstream
         self.session: str | None = None
         self.revision = REVISION
+        #: Further fields of every request.
+        self.fields: list[tuple[bytes, bytes]] = []
 
     @asynccontextmanager
     async def post(self, message: dict[str, Any]) -> AsyncIterator[Answer]:
         body = json.dumps({"jsonrpc": "2.0", **message}).encode()
         headers = [(b"content-type", b"application/json"), *self._headers()]
-        async with self._upstream.call(UpstreamRequest("POST", b"/mcp", tuple(headers), body)) as answer:
+        async with self._upstream.call(UpstreamRequest("POST", b"/mcp", tuple(headers), body, LEG)) as answer:
             yield Answer(answer)
 
     @asynccontextmanager
@@ -150,11 +159,13 @@ class Client:
         headers = self._headers()
         if last_event_id is not None:
             headers.append((b"last-event-id", last_event_id.encode()))
-        async with self._upstream.call(UpstreamRequest("GET", b"/mcp", tuple(headers))) as answer:
+        request = UpstreamRequest("GET", b"/mcp", tuple(headers), leg=LEG)
+        async with self._upstream.call(request) as answer:
             yield Answer(answer)
 
     async def delete(self) -> int:
-        async with self._upstream.call(UpstreamRequest("DELETE", b"/mcp", tuple(self._headers()))) as answer:
+        request = UpstreamRequest("DELETE", b"/mcp", tuple(self._headers()), leg=LEG)
+        async with self._upstream.call(request) as answer:
             return answer.status
 
     async def initialize(self, request_id: int | str = 0) -> None:
@@ -182,7 +193,7 @@ class Client:
         return {"id": request_id, "method": "tools/call", "params": params}
 
     def _headers(self) -> list[tuple[bytes, bytes]]:
-        headers = [(b"host", b"127.0.0.1:80"), (b"accept", b"application/json, text/event-stream")]
+        headers = [(b"accept", b"application/json, text/event-stream"), *self.fields]
         if self.session is not None:
             headers += [
                 (b"mcp-session-id", self.session.encode()),

@@ -1,0 +1,128 @@
+"""One line in front of any MCP server: the gateway, with the server's own ASGI app as its upstream.
+
+Nothing of the server is replaced and nothing inside of it is read; what it sends is kept behind it, so a call
+goes on when its client has gone, and is resumed from what was kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+from counterfoil.adapters.gateway.application import Gateway
+from counterfoil.adapters.gateway.asgi import ASGIApp, Receive, Scope, Send
+from counterfoil.adapters.gateway.guards import ANY
+from counterfoil.adapters.gateway.lifespan import run_lifespan
+from counterfoil.adapters.gateway.scopes import Scopes
+from counterfoil.adapters.gateway.settings import GatewaySettings
+from counterfoil.adapters.gateway.upstream_app import AppUpstream
+from counterfoil.adapters.gateway.verdict_log import OnVerdict
+from counterfoil.errors import ConfigError, GatewayNotRunning
+from counterfoil.limits import Limits
+from counterfoil.stores.interface import ReplayLog
+from counterfoil.stores.replay.store import ReplayStore
+
+#: How server objects make their app: FastMCP, then the SDK's servers of both majors.
+_APP_MAKERS = ("http_app", "streamable_http_app")
+
+
+class ResumableApp:
+    """An ASGI app; made by `resumable_app`.
+
+    Serve it, or mount it and open `running()` in the lifespan of the app that holds it.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        store: ReplayStore | ReplayLog | None,
+        scope: Scopes | None,
+        on_verdict: OnVerdict | None,
+        settings: GatewaySettings,
+        limits: Limits | None,
+    ) -> None:
+        #: The server's own app.
+        self.app = app
+        #: What is kept; a store that was not given is made when the app starts.
+        self.store = store
+        self.settings = settings
+        self._scope = scope
+        self._on_verdict = on_verdict
+        self._limits = limits
+        self._gateway: Gateway | None = None
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run the server's lifespan and the gateway while the block is open."""
+        if self.store is None:
+            # Here and not earlier: a store that was made before a fork serves no process behind it.
+            self.store = ReplayStore(limits=self._limits)
+        gateway = Gateway(
+            upstream=AppUpstream(self.app),
+            store=self.store,
+            scope=self._scope,
+            settings=self.settings,
+            limits=self._limits,
+            on_verdict=self._on_verdict,
+        )
+        async with gateway.running():
+            self._gateway = gateway
+            try:
+                yield
+            finally:
+                self._gateway = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; what is not HTTP goes to the server's app as it is."""
+        if scope["type"] == "lifespan":
+            await run_lifespan(self.running(), receive, send)
+        elif scope["type"] != "http":
+            await self.app(scope, receive, send)
+        elif self._gateway is None:
+            raise GatewayNotRunning(
+                "the app does not run: serve it with lifespan (uvicorn: --lifespan on), or open `running()`"
+            )
+        else:
+            await self._gateway(scope, receive, send)
+
+
+def resumable_app(
+    server_or_app: object,
+    *,
+    store: ReplayStore | ReplayLog | None = None,
+    scope: Scopes | None = None,
+    on_verdict: OnVerdict | None = None,
+    limits: Limits | None = None,
+    **options: Any,
+) -> ResumableApp:
+    """Return an ASGI app that serves `server_or_app` and makes what it serves resumable.
+
+    `server_or_app` is a server object of the MCP SDK (major 1 or 2) or of FastMCP, or any ASGI app that
+    speaks MCP over streamable HTTP; a server object gets the app that it makes by default, so pass the app
+    where that needs arguments.  `scope` (`scope_from_header`) says whose a request is; without it callers are
+    told apart by their session.  `on_verdict` is called with every verdict.  `limits` bound the store that is
+    made at start if none is given, and the events that are relayed.
+
+    `options` are those of the gateway (`GatewaySettings`), with one other default: hosts and origins are the
+    server's to check, so all are allowed here.  Raises TypeError for something else than an app or a server,
+    and `ConfigError` for an option that does not exist or cannot work.
+    """
+    unknown = sorted(options.keys() - set(GatewaySettings.__struct_fields__))
+    if unknown:
+        raise ConfigError(unknown[0], "no such option; see GatewaySettings")
+    settings = GatewaySettings(**{"allow_hosts": (ANY,), "allow_origins": (ANY,), **options})
+    return ResumableApp(_app_of(server_or_app), store, scope, on_verdict, settings, limits)
+
+
+def _app_of(server_or_app: object) -> ASGIApp:
+    for name in _APP_MAKERS:
+        make = getattr(server_or_app, name, None)
+        if callable(make):
+            return cast(ASGIApp, make())
+    if callable(server_or_app):
+        return cast(ASGIApp, server_or_app)
+    raise TypeError(
+        f"{type(server_or_app).__name__} is neither an ASGI app nor a server that makes one by "
+        f"{' or '.join(_APP_MAKERS)}: pass the ASGI app"
+    )
