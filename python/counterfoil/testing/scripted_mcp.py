@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from counterfoil.protocol.revisions import LAST_WITH_SESSIONS
 from counterfoil.testing.exchanges import Exchange
 from counterfoil.testing.scripted import Wire
 
@@ -39,7 +40,7 @@ class ScriptedSession:
         play: Play | None = None,
         play_get: PlayGet | None = None,
         *,
-        revision: str = "2025-11-25",
+        revision: str = LAST_WITH_SESSIONS.revision,
         session_id: str | None = "s-1",
         headers: Mapping[str, str] | None = None,
     ) -> None:

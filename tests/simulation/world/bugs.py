@@ -17,14 +17,14 @@ from counterfoil.model.evidence import Claim, Echo, First, Progress, Session
 from counterfoil.model.tokens import Next, Why
 from counterfoil.model.verdicts import Fresh, Pending, Resumed
 from counterfoil.native import Cursor
-from counterfoil.protocol.client_stream import cf1_ids, foreign_ids, gathered, stream, track
+from counterfoil.protocol.client_stream import cf1_ids, delivery, foreign_ids, gathered, pacing, stream, track
 from counterfoil.protocol.client_stream.positions import Positions
 from counterfoil.protocol.client_stream.requests import Requests
 from counterfoil.protocol.client_stream.stream import ClientStream
 from counterfoil.protocol.client_stream.track import Track
 
 Patches = list[tuple[Any, str, Any]]
-_judge, _check = stream.classify_resume, stream.check_event
+_judge, _check = stream.classify_resume, delivery.check_event
 _identify_ours, _identify_foreign = cf1_ids.identify, foreign_ids.identify
 _first_ours, _first_foreign = cf1_ids.compare_first, foreign_ids.compare_first
 _read_cursor = cf1_ids.read_cursor
@@ -134,7 +134,7 @@ BUGS: dict[str, Callable[[], Patches]] = {
     "other bytes at a known place pass": lambda: _identities({Identity.DIFFERENT: Identity.NEXT}),
     "the cursor is what was received": lambda: [(Positions, "cursor", Positions.newest)],
     "an echo moves our cursor": lambda: [(Track, "echo", _echo_moves_ours)],
-    "being accepted refills the budget": lambda: [(stream, "after_failure", _never_spent)],
+    "being accepted refills the budget": lambda: [(pacing, "after_failure", _never_spent)],
     "the better claim counts": lambda: [(gathered, "count_claims", _best_claim)],
     "the header decides before the comment": lambda: [
         (stream, "classify_resume", _changed_evidence(progress=_swap({Progress.OPEN: Progress.READ})))
@@ -154,7 +154,7 @@ BUGS: dict[str, Callable[[], Patches]] = {
         (foreign_ids, "digest_event", lambda *_: "same"),
         (track, "digest_event", lambda *_: "same"),
     ],
-    "a lost stream is delivered": lambda: [(stream, "check_event", _delivers_what_is_lost)],
+    "a lost stream is delivered": lambda: [(delivery, "check_event", _delivers_what_is_lost)],
     "request ids are compared as text": lambda: [(Requests, "among", _untyped)],
     "what may come again is forgotten": lambda: [(Positions, "pin", lambda self, event_id: None)],
     "a short replay passes": lambda: [(Track, "_unless_replay_is_short", lambda self, found: found)],

@@ -27,11 +27,17 @@ class Requests:
 
     def __init__(self, ids: Iterable[int | str]) -> None:
         self._waiting: dict[int | str, None] = dict.fromkeys(ids)
+        self._had_any = bool(self._waiting)
 
     @property
     def ids(self) -> tuple[int | str, ...]:
         """Those that wait, in the order in which they were sent."""
         return tuple(self._waiting)
+
+    @property
+    def are_settled(self) -> bool:
+        """Whether there were any, and none waits."""
+        return self._had_any and not self._waiting
 
     def among(self, answered: Iterable[int | str]) -> tuple[int | str, ...]:
         """Return which of these ids are outstanding here."""

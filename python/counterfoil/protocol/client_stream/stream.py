@@ -11,19 +11,14 @@ from typing import assert_never
 
 import counterfoil.protocol.client_stream.commands as do
 import counterfoil.protocol.client_stream.inputs as inputs
-from counterfoil.decisions.event_check import check_event
-from counterfoil.decisions.reconnect import FULL, Spent, after_failure, after_poll
 from counterfoil.decisions.resume import classify_resume
 from counterfoil.errors import LimitExceeded
-from counterfoil.model.events import EventEvidence, Identity, Keyed, Mode, Name, Scheme
+from counterfoil.model.events import Scheme
 from counterfoil.model.evidence import Asked, Evidence, Session
-from counterfoil.model.stream import Place, StreamRecord
+from counterfoil.model.stream import StreamRecord
 from counterfoil.model.tokens import Executed, Next, StreamKind, Why
 from counterfoil.model.verdicts import (
-    EventJudgement,
-    Fault,
     Forged,
-    Fresh,
     Gap,
     New,
     NotResumable,
@@ -36,8 +31,9 @@ from counterfoil.model.verdicts import (
 from counterfoil.native import SseBlock, SseComment, SseEvent
 from counterfoil.protocol.client_stream.asking import headers_for
 from counterfoil.protocol.client_stream.connection import SESSION_HEADER, Connection, Item, Kind
-from counterfoil.protocol.client_stream.envelope import Envelope, read_envelope
+from counterfoil.protocol.client_stream.delivery import Delivery, Read
 from counterfoil.protocol.client_stream.gathered import read_comment_or_none
+from counterfoil.protocol.client_stream.pacing import Pacing
 from counterfoil.protocol.client_stream.requests import Requests, outcome_without_answer
 from counterfoil.protocol.client_stream.settings import OnLostStream, OnUnverifiable, StreamSettings
 from counterfoil.protocol.client_stream.states import READING, State, Step, advance
@@ -66,7 +62,6 @@ class ClientStream:
     ) -> None:
         self._settings = settings
         self._mint_epoch = mint_epoch
-        self._jitter = jitter
         self._state = State.UNOPENED
         self._session_id = settings.session_id
         request = settings.request
@@ -76,21 +71,16 @@ class ClientStream:
         )
         if record is not None:
             self._track.restore(record)
+        self._delivery = Delivery(settings, self._track, self._requests)
+        self._pacing = Pacing(settings, jitter)
         self._was_opened = record is not None
         self._connection: Connection | None = None
         self._is_connected = False
         self._verdict: ResumeVerdict | None = None
-        self._budget = FULL
-        self._retry_ms: int | None = None
         self._token: str | None = None
         self._gives_up_overlap = False
         self._takes_loss = False
-        self._is_at_most_once = False
-        self._is_paused = False
         self._told_pending = False
-        self._judge_at: float | None = None
-        self._behind_at: float | None = None
-        self._reopen_at: float | None = None
         self._wake_at: float | None = None
         self._now = 0.0
         self._out: list[do.Command] = []
@@ -155,7 +145,7 @@ class ClientStream:
             case inputs.TimePassed():
                 self._look_at_the_time()
             case inputs.EventsProcessed():
-                self._settle_events(happened.through)
+                self._out += self._delivery.settle(happened.through)
             case inputs.LossAccepted():
                 self._accept_loss()
             case inputs.Abandoned():
@@ -178,7 +168,8 @@ class ClientStream:
         )
         self._track.connect(asked)
         self._told_pending = False
-        self._reopen_at = None
+        self._pacing.note_open()
+        self._delivery.note_open()
         headers = headers_for(self._settings, asked, session_id=self._session_id, is_post=is_post)
         self._is_connected = True
         self._do(do.Open(resumes=not is_post, headers=headers))
@@ -214,7 +205,7 @@ class ClientStream:
         if kind is Kind.REFUSAL:
             return self._refuse(connection)
         self._step(Step.ANSWERED)
-        self._judge_at = self._now + self._settings.judge_within
+        self._pacing.begin_judging(self._now)
         if kind is Kind.CLAIM:
             # No event can come that would contradict it, and nothing else to wait for.
             connection.gathered.note_end()
@@ -300,10 +291,10 @@ class ClientStream:
             is_behind = comment.last is not None and comment.last > (self._track.sequence or 0)
             if is_behind and is_end:
                 return self._break(connection, Why.BEHIND, Next.RETRY)
-            if is_behind and self._behind_at is None:
-                self._behind_at = self._now + self._settings.judge_within
-            elif not is_behind:
-                self._behind_at = None
+            if is_behind:
+                self._pacing.note_behind(self._now)
+            else:
+                self._pacing.note_level()
         return self._read_last_comment(connection, comment.why) if is_end else None
 
     def _read_last_comment(self, connection: Connection, why: Why | None) -> None:
@@ -329,13 +320,9 @@ class ClientStream:
         if self._state is State.JUDGING:
             self._judge(connection)
         if connection.kind is Kind.JSON and is_clean and self._state is State.FLOWING:
-            self._read_json(connection)
+            self._answer(connection, connection.json)
         if self._state in READING:
             self._interrupt(connection, is_clean=is_clean)
-
-    def _read_json(self, connection: Connection) -> None:
-        answered = self._requests.among(read_envelope(connection.json).answers)
-        self._answer(connection, answered, connection.json, None)
 
     # --- the verdict
 
@@ -343,7 +330,7 @@ class ClientStream:
         verdict = classify_resume(connection.gathered.evidence(self._requests.ids))
         if isinstance(verdict, Pending):
             return self._wait_on(connection, verdict)
-        self._judge_at = None
+        self._pacing.end_judging()
         self._verdict = verdict
         self._do(do.Report(verdict))
         match verdict:
@@ -373,7 +360,7 @@ class ClientStream:
         if connection.asked.how is not Asked.FIRST:
             self._track.start(self._mint_epoch())
         self._takes_loss = False
-        self._is_at_most_once = False
+        self._delivery.is_at_most_once = False
         self._token = connection.token
         self._step(Step.CONTINUED)
         self._track.begin_at(connection.gathered.echo_id, connection.gathered.base)
@@ -393,7 +380,7 @@ class ClientStream:
             return self._finish(Why.SESSION, extent=do.Extent.SESSION, evidence=verdict.evidence)
         if isinstance(verdict, Unverifiable) and self._may_deliver_unverified(connection):
             self._track.start(self._mint_epoch())
-            self._is_at_most_once = True
+            self._delivery.is_at_most_once = True
             self._step(Step.CONTINUED)
             self._do(do.Keep(self.record))
             return None
@@ -422,14 +409,8 @@ class ClientStream:
     def _accept_loss(self) -> None:
         self._step(Step.ACCEPTED)
         self._takes_loss = True
-        planned = after_failure(
-            self._budget, limits=self._settings.reconnect, now=self._now, jitter=self._jitter()
-        )
-        if isinstance(planned, Spent):
-            return self._finish(planned.why)
-        self._budget = planned.budget
-        self._reopen_at = planned.at
-        return None
+        why = self._pacing.plan(self._now, is_poll=False, retry_ms=None, retry_after_ms=None)
+        return None if why is None else self._finish(why)
 
     # --- events
 
@@ -438,124 +419,40 @@ class ClientStream:
         if self._state is State.JUDGING:
             connection.gathered.note_first(self._track.compare_first(arrived, connection.asked))
             self._judge(connection)
-        if self._state not in READING:
-            return
-        envelope = read_envelope(event.data)
-        answered = self._requests.among(envelope.answers)
+        trusts = connection.gathered.has_claim
         if self._state is State.FLOWING:
-            self._read_flowing(connection, arrived, envelope, answered)
+            self._obey(connection, self._delivery.read_continuous(arrived, trusts_inband_errors=trusts))
         elif self._state is State.ANSWER_ONLY:
-            self._read_answer_only(connection, arrived, envelope, answered)
-        else:
-            self._answer(connection, answered, arrived.data, None)
-
-    def _read_flowing(
-        self,
-        connection: Connection,
-        arrived: Arrived,
-        envelope: Envelope,
-        answered: tuple[int | str, ...],
-    ) -> None:
-        found = self._track.identify(arrived)
-        judgement = check_event(
-            EventEvidence(
-                scheme=self._track.scheme,
-                identity=found.identity,
-                seen=found.seen,
-                body=envelope.body,
-                name=_name_of(arrived),
-                settles=bool(answered),
+            why = Why.SIGNALLED if self._verdict is None else self._verdict.why
+            self._obey(
+                connection, self._delivery.read_for_the_answer(arrived, why, trusts_inband_errors=trusts)
             )
-        )
-        if isinstance(judgement, Fault):
-            self._answer(connection, answered, arrived.data, None)
-            return self._break(connection, judgement.why, judgement.next)
-        place, is_new = self._track.take(arrived, found)
-        self._behind_at = None
-        if is_new:
-            self._budget = FULL
-        self._hand_over(judgement, arrived, place, envelope)
-        self._answer(connection, answered, arrived.data, place)
-        self._pause_if_full()
+        elif self._state is State.JUDGING:
+            self._answer(connection, arrived.data)
+
+    def _obey(self, connection: Connection, read: Read) -> None:
+        self._out += read.commands
+        if read.is_progress:
+            self._pacing.refill()
+        self._end_if_answered()
+        if read.fault is not None:
+            return self._break(connection, read.fault.why, read.fault.next)
+        self._pacing.note_level()
+        if self._state in READING:
+            self._out += self._delivery.pause_if_full()
         return None
 
-    def _hand_over(
-        self, judgement: EventJudgement, arrived: Arrived, place: Place, envelope: Envelope
-    ) -> None:
-        if judgement.settles:
-            return
-        if isinstance(judgement, Fresh):
-            self._do(
-                do.Deliver(
-                    place=place,
-                    data=arrived.data,
-                    judgement=judgement,
-                    method=envelope.method,
-                    request_id=envelope.request_id,
-                    at_most_once=self._is_at_most_once,
-                )
-            )
-        else:
-            self._do(do.PassOver(place=place, judgement=judgement))
+    def _answer(self, connection: Connection, data: bytes) -> None:
+        trusts = connection.gathered.has_claim
+        answers = self._delivery.answer(data, None, trusts_inband_errors=trusts)
+        self._out += answers
+        if answers:
+            self._pacing.refill()
+        self._end_if_answered()
 
-    def _read_answer_only(
-        self,
-        connection: Connection,
-        arrived: Arrived,
-        envelope: Envelope,
-        answered: tuple[int | str, ...],
-    ) -> None:
-        find_key = self._settings.payload_key
-        is_keyed = not answered and find_key is not None and find_key(arrived.data) is not None
-        judgement = check_event(
-            EventEvidence(
-                scheme=self._track.scheme,
-                identity=Identity.NEXT,
-                body=envelope.body,
-                name=_name_of(arrived),
-                mode=Mode.RESPONSE_ONLY,
-                keyed=Keyed.YES if is_keyed else Keyed.NO,
-                settles=bool(answered),
-                stream_why=Why.SIGNALLED if self._verdict is None else self._verdict.why,
-            )
-        )
-        if isinstance(judgement, Fresh):
-            place = self._track.stray(arrived)
-            self._do(
-                do.Deliver(
-                    place=place,
-                    data=arrived.data,
-                    judgement=judgement,
-                    method=envelope.method,
-                    request_id=envelope.request_id,
-                    at_most_once=True,
-                    in_sequence=False,
-                )
-            )
-        self._answer(connection, answered, arrived.data, None)
-
-    def _answer(
-        self, connection: Connection, answered: tuple[int | str, ...], data: bytes, place: Place | None
-    ) -> None:
-        for request_id in answered:
-            self._budget = FULL
-            trusts = connection.gathered.has_claim
-            self._do(self._requests.answer(request_id, data, place, trusts_inband_errors=trusts))
-        if answered and not self._requests.ids and self._settings.kind is StreamKind.CALL:
+    def _end_if_answered(self) -> None:
+        if self._settings.kind is StreamKind.CALL and self._requests.are_settled:
             self._finish(Why.ENDED)
-
-    def _settle_events(self, through: int) -> None:
-        positions = self._track.positions
-        positions.settle(through)
-        if self._is_paused and positions.unprocessed <= self._settings.unprocessed_max // 2:
-            self._is_paused = False
-            self._do(do.ResumeReading())
-
-    def _pause_if_full(self) -> None:
-        is_full = self._track.positions.unprocessed >= self._settings.unprocessed_max
-        if is_full and not self._is_paused and self._state in READING:
-            self._is_paused = True
-            self._do(do.PauseReading())
 
     # --- between connections
 
@@ -590,43 +487,23 @@ class ClientStream:
         return self._ask_again_later(connection, is_poll=is_clean and (has_retry or is_end))
 
     def _ask_again_later(self, connection: Connection, *, is_poll: bool) -> None:
-        self._judge_at = self._behind_at = None
-        if connection.retry_ms is not None:
-            self._retry_ms = connection.retry_ms
-        retry_ms = max(self._retry_ms or 0, connection.retry_after_ms or 0)
-        limits, deadline = self._settings.reconnect, self._settings.deadline
-        if is_poll:
-            planned = after_poll(
-                self._budget, limits=limits, now=self._now, retry_ms=retry_ms, deadline=deadline
-            )
-        else:
-            planned = after_failure(
-                self._budget,
-                limits=limits,
-                now=self._now,
-                jitter=self._jitter(),
-                retry_ms=retry_ms,
-                deadline=deadline,
-            )
-        if isinstance(planned, Spent):
-            return self._finish(planned.why)
+        why = self._pacing.plan(
+            self._now,
+            is_poll=is_poll,
+            retry_ms=connection.retry_ms,
+            retry_after_ms=connection.retry_after_ms,
+        )
+        if why is not None:
+            return self._finish(why)
         self._step(Step.INTERRUPTED)
-        self._unpause()
-        self._budget = planned.budget
-        self._reopen_at = planned.at
         return None
-
-    def _unpause(self) -> None:
-        # The next connection starts unpaused; a full one pauses it with its first event.
-        self._is_paused = False
 
     # --- time
 
     def _look_at_the_time(self) -> None:
-        deadline = self._settings.deadline
-        if deadline is not None and self._now >= deadline and self._state is not State.ENDED:
+        if self._pacing.is_over(self._now):
             return self._finish(Why.DEADLINE)
-        if self._is_due(self._reopen_at) and self._state is State.WAITING:
+        if self._state is State.WAITING and self._pacing.is_time_to_open(self._now):
             return self._ask()
         connection = self._connection
         if connection is not None and self._state in READING:
@@ -634,8 +511,8 @@ class ClientStream:
         return None
 
     def _look_at_the_connection(self, connection: Connection) -> None:
-        if self._is_due(self._judge_at):
-            self._judge_at = None
+        if self._pacing.is_time_to_judge(self._now):
+            self._pacing.end_judging()
             connection.gathered.note_waited()
             self._judge(connection)
             if self._state is State.JUDGING and self._track.is_probe(connection.asked):
@@ -643,18 +520,14 @@ class ClientStream:
                 self._gives_up_overlap = True
                 self._close()
                 return self._interrupt(connection, is_clean=False)
-        if self._is_due(self._behind_at):
+        if self._pacing.is_behind(self._now):
             return self._break(connection, Why.BEHIND, Next.RETRY)
         return None
-
-    def _is_due(self, at: float | None) -> bool:
-        return at is not None and self._now >= at
 
     def _plan_wake(self) -> None:
         if self._state is State.ENDED:
             return
-        times = (self._judge_at, self._behind_at, self._reopen_at, self._settings.deadline)
-        earliest = min((at for at in times if at is not None), default=None)
+        earliest = self._pacing.earliest
         if earliest is not None and earliest != self._wake_at:
             self._do(do.WakeAt(earliest))
         self._wake_at = earliest
@@ -687,10 +560,6 @@ class ClientStream:
 
     def _do(self, command: do.Command) -> None:
         self._out.append(command)
-
-
-def _name_of(arrived: Arrived) -> Name:
-    return Name.MESSAGE if arrived.name == "message" else Name.OTHER
 
 
 def _executed(verdict: ResumeVerdict) -> Executed | None:
