@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from world.bugs import BUGS, planted
+from world.real_store import StoreSchedule
 from world.schedule import Broken, Fault, Schedule, first_broken, run_seed
 
 PINNED: dict[str, int] = tomllib.loads((Path(__file__).parent / "pinned.toml").read_text())
@@ -35,6 +36,27 @@ def test_every_schedule_keeps_every_invariant(scaled: Callable[[int, int], int])
     # A schedule that meets nothing proves nothing.
     assert set(told) >= VERDICTS
     assert set(faults) == set(Fault.NAMES)
+
+
+@pytest.mark.slow
+def test_real_store_and_client_keep_every_invariant(scaled: Callable[[int, int], int]) -> None:
+    """The server's rows, windows and readers against the client's verdicts: the two sides mean the same."""
+    told: collections.Counter[str] = collections.Counter()
+    for seed in range(scaled(600, 20_000)):
+        schedule = StoreSchedule(seed)
+        try:
+            schedule.run()
+        except Exception as error:
+            tail = "\n".join(schedule.log[-40:])
+            raise AssertionError(f"seed {seed} (real store): {error}\n{tail}") from error
+        told.update(schedule.verdicts)
+    assert set(told) >= VERDICTS
+
+
+@pytest.mark.parametrize("name", ["a jump is accepted", "a known event runs again", "beats are not read"])
+def test_real_store_schedules_see_bugs_of_the_client_too(name: str) -> None:
+    with planted(name):
+        assert first_broken(range(2_000), make=StoreSchedule) is not None
 
 
 @pytest.mark.slow

@@ -244,12 +244,15 @@ class Schedule:
             self.reply = Reply(0, {})
             return
         if not opened.resumes:
-            self.reply = open_call(self.history)
+            self.reply = self._open_call()
         elif self._happens("busy", 0.3):
             self.reply = self._busy()
         else:
             self.reply = self.server.resume(self.history, dict(opened.headers))
         self._pass_through_proxies(self.reply)
+
+    def _open_call(self) -> Reply:
+        return open_call(self.history)
 
     def _busy(self) -> Reply:
         status = self.rng.choice((409, 429, 502, 503))
@@ -573,11 +576,13 @@ def run_seed(seed: int) -> str:
     return Schedule(seed).run()
 
 
-def first_broken(seeds: Iterable[int]) -> tuple[int, str] | None:
+def first_broken(
+    seeds: Iterable[int], *, make: Callable[[int], Schedule] = Schedule
+) -> tuple[int, str] | None:
     """Return the first seed whose schedule breaks an invariant or raises, and what it said."""
     for seed in seeds:
         try:
-            run_seed(seed)
+            make(seed).run()
         except Exception as error:
             return seed, f"{type(error).__name__}: {error}"
     return None
