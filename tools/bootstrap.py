@@ -153,10 +153,17 @@ def fetch_sources() -> None:
         return
     print("set-up: fetching sources", flush=True)
     shutil.rmtree(folder, ignore_errors=True)
-    names = [line.partition("==")[0] for line in requirements.read_text().splitlines() if "==" in line]
-    options = ["--quiet", "--no-deps", "--require-hashes", "--no-binary", ",".join(names)]
-    command = [sys.executable, "-m", "pip", "download", *options]
-    run([*command, "--dest", str(folder), "-r", str(requirements)])
+    folder.mkdir()
+    one = folder / ".one"
+    for line in requirements.read_text().splitlines():
+        if "==" not in line:
+            continue
+        # One by one, for several versions of a package exclude each other.
+        one.write_text(line + "\n")
+        options = ["--quiet", "--no-deps", "--require-hashes", "--no-binary", line.partition("==")[0]]
+        command = [sys.executable, "-m", "pip", "download", *options]
+        run([*command, "--dest", str(folder), "-r", str(one)])
+    one.unlink(missing_ok=True)
     for archive in folder.glob("*.tar.gz"):
         with tarfile.open(archive) as tar:
             tar.extractall(folder, filter="data")

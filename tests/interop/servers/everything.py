@@ -1,24 +1,58 @@
-"""The official SDK's everything-server, as its own `main` sets it up, on a free port (`serving.py`)."""
+"""The official SDK's everything-server, as its own `main` sets it up, on a free port (`serving.py`).
+
+Its source is that of the SDK major that runs here; `--behind` puts our line in the place of its own store.
+"""
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import logging
 import sys
+from typing import Any
 
 from serving import serve
 
+RETRY_MS = 100
 
-def main(source: str) -> None:
-    logging.disable(logging.CRITICAL)
+
+def load(source: str) -> Any:
     spec = importlib.util.spec_from_file_location("everything_server", source)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
-    serve(module.mcp.streamable_http_app(event_store=module.event_store, retry_interval=100))
+    return module
+
+
+def make_app(server: Any, store: Any) -> Any:
+    if importlib.util.find_spec("mcp_types"):
+        return server.streamable_http_app(
+            event_store=store, retry_interval=RETRY_MS if store is not None else None
+        )
+    server._event_store = store  # an argument of the constructor, which the example calls
+    return server.streamable_http_app()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("source")
+    parser.add_argument("--behind", choices=("stock-store", "our-store", "front"), default="stock-store")
+    arguments = parser.parse_args()
+    logging.disable(logging.CRITICAL)
+    module = load(arguments.source)
+    if arguments.behind == "stock-store":
+        serve(make_app(module.mcp, module.event_store))
+        return
+    from counterfoil import KeyRing, ReplayEventStore, ReplayStore, resumable_app
+
+    store = ReplayStore(keys=KeyRing.random())
+    if arguments.behind == "our-store":
+        serve(make_app(module.mcp, ReplayEventStore(store)))
+    else:
+        serve(resumable_app(make_app(module.mcp, None), store=store, retry_ms=RETRY_MS))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()

@@ -20,6 +20,20 @@ def serve(app: Any) -> None:
     uvicorn.Server(config).run(sockets=[listener])
 
 
+def serve_on(backend: str, app: Any) -> None:
+    """Serve as our own program does: by hypercorn under trio, by uvicorn under asyncio."""
+    import anyio
+    from counterfoil.adapters.serving import listen, serve_app
+
+    async def run() -> None:
+        listener = listen()
+        print(f"ready {listener.getsockname()[1]}", flush=True)
+        await serve_app(app, listener, anyio.Event())
+
+    threading.Thread(target=end_with_stdin, daemon=True).start()
+    anyio.run(run, backend=backend)
+
+
 def end_with_stdin() -> None:
     while sys.stdin.buffer.read(4096):
         pass

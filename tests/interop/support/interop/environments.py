@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import shutil
 import sys
@@ -16,6 +15,16 @@ ROOT = Path(__file__).resolve().parents[4]
 BUILD = ROOT / "build"
 INTEROP = ROOT / "tests" / "interop"
 PACKAGES = BUILD / "node" / "packages"
+
+#: The SDK of each environment, as its requirements pin it.
+MCP_VERSIONS = {
+    name: next(
+        line.partition("==")[2].strip()
+        for line in (ROOT / "requirements" / f"{name}.txt").read_text().splitlines()
+        if line.startswith("mcp==")
+    )
+    for name in ("venv", "sdk1", "sdk2")
+}
 
 #: The published clients: official SDKs of both languages, both majors.
 CLIENTS = ("python-1", "python-2", "typescript-1", "typescript-2")
@@ -56,12 +65,19 @@ def conformance_command() -> list[str]:
     return [str(find_node()), str(program)]
 
 
-def find_everything_server() -> Path:
-    """Return the everything-server of the very SDK that is installed."""
-    source = BUILD / "sources" / f"mcp-{importlib.metadata.version('mcp')}"
+def find_everything_server(environment: str = "venv") -> Path:
+    """Return the everything-server of the very SDK that is installed in an environment."""
+    source = find_sdk_source(environment)
+    return source / "examples" / "servers" / "everything-server" / "mcp_everything_server" / "server.py"
+
+
+def find_sdk_source(environment: str = "venv") -> Path:
+    """Return the source distribution of the SDK that is installed in an environment."""
+    version = MCP_VERSIONS[environment]
+    source = BUILD / "sources" / f"mcp-{version}"
     if not source.exists():
         pytest.skip(f"{source.relative_to(ROOT)} is missing: run `make sdks`")
-    return source / "examples" / "servers" / "everything-server" / "mcp_everything_server" / "server.py"
+    return source
 
 
 def on_pairs(pairs: Sequence[tuple[str, str]]) -> Any:

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
-from interop.environments import INTEROP, find_everything_server
+import pytest
+from interop.environments import BUILD, INTEROP, find_everything_server
 
 _END_S = 5
 
@@ -63,13 +64,42 @@ def start_orders(effects: Path, *options: str) -> Iterator[Orders]:
         yield Orders(server, effects)
 
 
+#: The published servers: kit, and the environment that holds it.
+KITS = {
+    "sdk-1": ("sdk", "sdk1"),
+    "sdk-2": ("sdk", "venv"),
+    "fastmcp-3": ("fastmcp", "sdk1"),
+    "fastmcp-4": ("fastmcp", "sdk2"),
+}
+
+
 @contextmanager
-def start_everything_server() -> Iterator[Server]:
-    """Run the server that the official conformance suite was written for."""
-    with start_server(_python("everything.py", str(find_everything_server()))) as server:
+def start_kit(name: str, behind: str, effects: Path, *, backend: str = "asyncio") -> Iterator[Orders]:
+    """Run one of `KITS` with what `servers/kits.py` can put behind it; skips where it is not installed."""
+    kit, environment = KITS[name]
+    options = ["--kit", kit, "--behind", behind, "--effects", str(effects), "--backend", backend]
+    with start_server(_python("kits.py", *options, environment=environment)) as server:
+        yield Orders(server, effects)
+
+
+@contextmanager
+def start_everything_server(environment: str = "venv", *, behind: str = "stock-store") -> Iterator[Server]:
+    """Run the server that the official conformance suite was written for, of the SDK of an environment."""
+    source = str(find_everything_server(environment))
+    command = _python("everything.py", source, "--behind", behind, environment=environment)
+    with start_server(command) as server:
         yield server
 
 
-def _python(program: str, *arguments: str) -> list[str]:
+def _python(program: str, *arguments: str, environment: str = "") -> list[str]:
+    python = str(find_python(environment)) if environment else sys.executable
     # Warnings of the SDK about its own older revision are not ours to turn into errors.
-    return [sys.executable, "-W", "ignore", str(INTEROP / "servers" / program), *arguments]
+    return [python, "-W", "ignore", str(INTEROP / "servers" / program), *arguments]
+
+
+def find_python(environment: str) -> Path:
+    """Return the interpreter of an environment; skips the test where it is not installed."""
+    python = BUILD / environment / "bin" / "python"
+    if not python.exists():
+        pytest.skip(f"build/{environment} is missing: run `make sdks`")
+    return python
