@@ -12,7 +12,7 @@ import msgspec
 from counterfoil.adapters.gateway.driven import DrivenCall
 from counterfoil.adapters.gateway.messages import RequestId
 from counterfoil.adapters.gateway.statuses import executed_by_status
-from counterfoil.adapters.gateway.streams import CallStream, Feed
+from counterfoil.adapters.gateway.streams import CallStream, check_batch
 from counterfoil.adapters.gateway.upstream import (
     Headers,
     Upstream,
@@ -23,6 +23,7 @@ from counterfoil.adapters.gateway.upstream import (
 )
 from counterfoil.errors import (
     AnswerTooLarge,
+    CounterfoilError,
     LimitExceeded,
     UpstreamBroken,
     UpstreamError,
@@ -116,18 +117,18 @@ class Call:
                 why = await self._drive(answer, first)
             else:
                 await self._copy(answer, first)
-        except UpstreamBroken:
-            pass
         except AnswerTooLarge:
             why, executed = Why.TOO_LARGE, Executed.YES
         except LimitExceeded:
             why = Why.TOO_LARGE
+        except CounterfoilError:
+            pass  # the stream is over, or what the upstream sends is no MCP
         await self.stream.settle(self.error(why, executed))
 
     async def _copy(self, answer: UpstreamAnswer, piece: bytes) -> None:
-        feed = Feed(self._settings.sse)
+        relay = await self.stream.open_relay(self._settings.sse)
         while piece:
-            await self.stream.append(feed.read(piece))
+            check_batch(await relay.feed(piece))
             piece = await answer.receive()
 
     async def _drive(self, answer: UpstreamAnswer, first: bytes) -> Why:

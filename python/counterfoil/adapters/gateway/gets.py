@@ -108,7 +108,7 @@ async def answer_get(
     elif not reader.is_attached:
         await _write_unattached(reply, terms, pace, receive, send)
     else:
-        echo = await _echo_of(log, scope, terms, reader)
+        echo = _echo_of(terms, reader)
         lead = make_lead(
             reply.claim,
             echo=echo,
@@ -244,13 +244,11 @@ async def _hold_open(
     await run_while_present(receive, beat)
 
 
-async def _echo_of(log: ReplayLog, scope: Scope, terms: GetTerms, reader: LogReader) -> str | None:
+def _echo_of(terms: GetTerms, reader: LogReader) -> str | None:
     """The position asked for, where it is ours; else where the reader was attached, for who knows priming."""
     if terms.cursor is not None and not _is_foreign(terms.cursor):
         return terms.cursor
-    if not terms.knows.has_priming or reader.stream is None or reader.position is None:
-        return None
-    return await log.position_id(scope, reader.stream, reader.position)
+    return reader.echo_id if terms.knows.has_priming else None
 
 
 def _is_foreign(cursor: str | None) -> bool:

@@ -17,6 +17,7 @@ from counterfoil.adapters.gateway.sse_out import Opening, Pace, StreamWriter
 from counterfoil.adapters.gateway.upstream import Headers
 from counterfoil.adapters.gateway.watching import run_while_present
 from counterfoil.model.tokens import Executed, Why
+from counterfoil.native import EventId
 from counterfoil.protocol.revisions import Capabilities
 
 
@@ -61,16 +62,19 @@ async def _pass_whole(call: Call, whole: WholeAnswer, send: Send) -> None:
 
 
 async def _write_stream(call: Call, terms: PostTerms, pace: Pace, receive: Receive, send: Send) -> None:
-    stream = call.stream
-    claim = claim_new(stream.epoch, window=terms.window)
+    reader = await call.stream.attach(is_aware=terms.is_aware)
+    first_id = reader.echo_id
+    assert first_id is not None, "a call's own connection begins at the start of its stream"
+    epoch = EventId.parse(first_id).epoch
+    claim = claim_new(epoch, window=terms.window)
     passed = pass_answer_headers(call.stream_headers or terms.cors, new_body=True)
-    echo = stream.first_id if terms.knows.has_priming else None
+    echo = first_id if terms.knows.has_priming else None
     lead = make_lead(claim, echo=echo, retry_ms=terms.retry_ms, knows=terms.knows)
     opening = Opening(
         make_headers(claim, passed),
         lead,
-        stream.epoch,
+        epoch,
         terms.is_aware,
         farewell=call.error(Why.SESSION, Executed.UNKNOWN),
     )
-    await StreamWriter(send, pace, opening, await stream.attach(is_aware=terms.is_aware)).run(receive)
+    await StreamWriter(send, pace, opening, reader).run(receive)

@@ -9,9 +9,8 @@ from typing import Any
 
 import msgspec
 from counterfoil.adapters.gateway.sessions import SessionFacts
-from counterfoil.adapters.gateway.streams import Feed
 from counterfoil.errors import LimitExceeded
-from counterfoil.limits import Limits
+from counterfoil.native import SseParser
 
 _MAX_BODY_BYTES = 256 << 10
 _MAX_RESOURCES = 1_000
@@ -57,7 +56,7 @@ def _messages(body: bytes, *, is_stream: bool) -> list[str] | list[bytes]:
     if not is_stream:
         return [body]
     try:
-        return Feed(Limits()).read(body)
+        return [event.data for event in SseParser().feed(body) if event.data]
     except LimitExceeded:
         return []
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 import anyio
 import msgspec
 from anyio.abc import TaskGroup
-from counterfoil.adapters.gateway.streams import Feed
+from counterfoil.adapters.gateway.streams import check_batch
 from counterfoil.adapters.gateway.upstream import (
     Headers,
     Upstream,
@@ -18,7 +18,16 @@ from counterfoil.adapters.gateway.upstream import (
     UpstreamRequest,
     is_stream,
 )
-from counterfoil.errors import CounterfoilError, SessionEnded, StoreFull, UnknownStream, UpstreamError
+from counterfoil.errors import (
+    CounterfoilError,
+    LimitExceeded,
+    ParserClosed,
+    SessionEnded,
+    StoreFull,
+    StreamEnded,
+    UnknownStream,
+    UpstreamError,
+)
 from counterfoil.limits import Limits
 from counterfoil.native import Scope, StreamToken
 from counterfoil.stores.interface import ReplayLog
@@ -122,8 +131,10 @@ class _Leg:
                         return
             except (UpstreamError, StoreFull):
                 self.decided.set()
-            except (SessionEnded, UnknownStream):
+            except (SessionEnded, StreamEnded, UnknownStream):
                 return
+            except (LimitExceeded, ParserClosed):
+                pass  # what it sends cannot be read: the history breaks, and the connection begins anew
             await anyio.sleep(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
@@ -136,11 +147,9 @@ class _Leg:
             self.losses.ring()
         self._was_open = True
         self.decided.set()
-        feed = Feed(self._limits)
+        relay = await self._log.open_relay(self.scope, self._stream, limits=self._limits)
         while piece := await answer.receive():
-            events = feed.read(piece)
-            if events:
-                await self._log.append(self.scope, self._stream, events)
+            check_batch(await relay.feed(piece))
 
     async def _goes_on_without(self, answer: UpstreamAnswer) -> bool:
         """Say whether to ask again: one that is busy has a stream, and so may one that had it once."""
