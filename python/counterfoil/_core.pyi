@@ -633,6 +633,8 @@ class ReplayCore:
         """Append several events in one step; their IDs.  Readers are woken once."""
     def settle(self, scope: Scope, stream: StreamToken, data: str | Buffer) -> str | None:
         """Append the error that settles a call whose stream ended without an answer."""
+    def position_id(self, scope: Scope, stream: StreamToken, position: int) -> str | None:
+        """The ID of a position, which an echo carries; None if the digest there is not known."""
     def end_stream(self, scope: Scope, stream: StreamToken, *, why: str = "closed") -> None:
         """End a stream without an answer: "closed", "cancelled" or "adopted"."""
     def renew_epoch(self, scope: Scope, stream: StreamToken) -> None:

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import httpx2
@@ -65,3 +66,25 @@ def test_without_a_key_file_it_says_that_cursors_die_with_it(tmp_path: Path) -> 
     keys = tmp_path / "keys"
     assert subprocess.run([*COMMAND[:3], "keys", "new", str(keys)], check=True, capture_output=True)
     assert "ephemeral-key" not in run(*UPSTREAM, "--check", "--keys", str(keys)).stderr
+
+
+def test_status_is_asked_over_the_admin_socket_only(tmp_path: Path) -> None:
+    admin = f"unix:{tmp_path}/admin.sock"
+    arguments = [*COMMAND, *UPSTREAM, "--listen", "127.0.0.1:0", "--admin", admin]
+    with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        lines = iter(process.stderr.readline, "")
+        facts = next(line for line in map(json.loads, lines) if line["event"] == "listening")
+        deadline = time.monotonic() + 10
+        while not (tmp_path / "admin.sock").exists():
+            assert time.monotonic() < deadline
+        status = run("--status", "--admin", admin, "--json")
+        assert json.loads(status.stdout)["ready"] is True
+        assert "live_streams" in run("--status", "--admin", admin).stdout
+        public = httpx2.get(f"http://127.0.0.1:{facts['port']}/metrics")
+        assert public.status_code == 404
+        assert (tmp_path / "admin.sock").stat().st_mode & 0o077 == 0
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    assert run("--status", "--admin", admin).returncode == 1
+    assert run(*UPSTREAM, "--check", "--admin", "0.0.0.0:9").returncode == 2

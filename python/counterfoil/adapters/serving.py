@@ -5,9 +5,11 @@ Installs no signal handler and opens no socket.  The gateway program, the demo a
 
 from __future__ import annotations
 
+import os
 import socket
+import stat
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -23,6 +25,21 @@ def listen(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
     """Return a listening TCP socket; port 0 takes a free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.create_server((host, port), family=family, backlog=2_048)
+
+
+def listen_unix(path: str) -> socket.socket:
+    """Return a Unix socket that only this user may connect to; one that was left behind is replaced."""
+    with suppress(FileNotFoundError):
+        if stat.S_ISSOCK(os.stat(path).st_mode):
+            os.unlink(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        listener.bind(path)
+    finally:
+        os.umask(before)
+    listener.listen()
+    return listener
 
 
 async def serve_app(app: Any, listener: socket.socket, stop: anyio.Event, *, grace_s: float = 5.0) -> None:

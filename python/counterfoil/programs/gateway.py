@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import ssl
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 
 import anyio
 
+from counterfoil.adapters.gateway.admin import AdminApp
 from counterfoil.adapters.gateway.application import Gateway
 from counterfoil.adapters.gateway.config import (
     GatewayConfig,
@@ -29,7 +31,7 @@ from counterfoil.adapters.gateway.config import (
 from counterfoil.adapters.gateway.routes import Route, make_routes_to
 from counterfoil.adapters.gateway.scopes import HeaderSource, JwtSource, Scopes, Source
 from counterfoil.adapters.gateway.upstream_url import UrlUpstream
-from counterfoil.adapters.serving import listen, serve_app
+from counterfoil.adapters.serving import listen, listen_unix, serve_app
 from counterfoil.errors import ConfigError
 from counterfoil.native import KeyRing
 from counterfoil.protocol.revisions import LAST_WITH_SESSIONS
@@ -39,6 +41,7 @@ from counterfoil.stores.replay.store import ReplayStore
 _FLAGS = {
     "listen": "serve.listen",
     "backend": "serve.backend",
+    "admin": "serve.admin",
     "keys": "serve.keys",
     "scope": "serve.scope",
     "principal": "serve.principal",
@@ -87,11 +90,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECTION.KEY=VALUE",
         help="any other setting, for example gateway.beat_s=5 (may be repeated)",
     )
+    parser.add_argument(
+        "--admin", metavar="ADDRESS", help="where health, metrics and status are told: unix:PATH or loopback"
+    )
+    parser.add_argument("--observe", action="store_true", help="judge only, change no byte")
+    parser.add_argument(
+        "--status", action="store_true", help="print the status of the gateway behind --admin, and exit"
+    )
+    parser.add_argument("--json", action="store_true", help="with --status: print JSON")
     parser.add_argument("--check", action="store_true", help="print the effective configuration and exit")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve; returns 0 after a drain that was asked for."""
+    if arguments.status:
+        return show_status(arguments.admin, as_json=arguments.json)
     config = load_config(arguments.config, os.environ, flags_of(arguments))
     if arguments.check:
         build_gateway(config)
@@ -110,6 +123,8 @@ def flags_of(arguments: argparse.Namespace) -> dict[str, Any]:
     for name, key in _FLAGS.items():
         if getattr(arguments, name) is not None:
             flags[key] = getattr(arguments, name)
+    if arguments.observe:
+        flags["gateway.observe"] = True
     for text in arguments.set:
         key, equals, value = text.partition("=")
         if not equals or "." not in key:
@@ -141,18 +156,52 @@ async def serve(config: GatewayConfig) -> None:
     host, port = split_address(config.serve.listen)
     listener = listen(host, port)
     stop = anyio.Event()
+    gateway = build_gateway(config)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_stop_at_signal, stop)
+        tasks.start_soon(_stop_at_signal, stop, gateway)
+        if config.serve.admin is not None:
+            tasks.start_soon(serve_app, AdminApp(gateway), _listen_admin(config.serve.admin), stop)
         facts = {"event": "listening", "port": listener.getsockname()[1], "backend": config.serve.backend}
         _log().info("%s", json.dumps(facts))
-        await serve_app(build_gateway(config), listener, stop, grace_s=config.serve.drain_s)
+        await serve_app(gateway, listener, stop, grace_s=config.serve.drain_s)
         tasks.cancel_scope.cancel()
 
 
-async def _stop_at_signal(stop: anyio.Event) -> None:
+def show_status(admin: str | None, *, as_json: bool) -> int:
+    """Ask a running gateway for its status; returns 0, or 1 if nothing answers there."""
+    import httpx2
+
+    if admin is None:
+        raise ConfigError("--admin", "says which gateway is asked: unix:PATH or HOST:PORT")
+    path = admin.removeprefix("unix:") if admin.startswith("unix:") else None
+    transport = httpx2.HTTPTransport(uds=path) if path is not None else None
+    origin = "http://admin" if path is not None else f"http://{admin}"
+    try:
+        with httpx2.Client(transport=transport, trust_env=False) as client:
+            facts = client.get(f"{origin}/status").json()
+    except httpx2.HTTPError as error:
+        print(f"counterfoil gateway: nothing answers at {admin}: {type(error).__name__}", file=sys.stderr)
+        return 1
+    if as_json:
+        print(json.dumps(facts))
+        return 0
+    for name, value in {**facts, **facts.pop("store")}.items():
+        if name != "store":
+            print(f"{name:>18}  {value}")
+    return 0
+
+
+def _listen_admin(address: str) -> socket.socket:
+    if address.startswith("unix:"):
+        return listen_unix(address.removeprefix("unix:"))
+    return listen(*split_address(address, key="serve.admin"))
+
+
+async def _stop_at_signal(stop: anyio.Event, gateway: Gateway) -> None:
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async for number in signals:
             _log().info("%s", json.dumps({"event": "draining", "signal": number.name}))
+            gateway.drain()
             stop.set()
 
 

@@ -120,6 +120,9 @@ class ReplayLog(Protocol):
     async def settle(self, scope: Scope, stream: StreamToken, data: bytes | str) -> str | None:
         """Append the error that settles a call, unless it has a terminal event already."""
 
+    async def position_id(self, scope: Scope, stream: StreamToken, position: int) -> str | None:
+        """Return the ID of a position, which an echo carries; None if the digest there is not known."""
+
     async def end_stream(self, scope: Scope, stream: StreamToken, *, why: str = "closed") -> None:
         """End a stream without an answer: "closed", "cancelled" or "adopted"."""
 

@@ -84,6 +84,10 @@ class MemoryReplayLog:
         """See `ReplayLog.settle`."""
         return self.store.settle(scope, stream, data)
 
+    async def position_id(self, scope: Scope, stream: StreamToken, position: int) -> str | None:
+        """See `ReplayLog.position_id`."""
+        return self.store.position_id(scope, stream, position)
+
     async def end_stream(self, scope: Scope, stream: StreamToken, *, why: str = "closed") -> None:
         """See `ReplayLog.end_stream`."""
         self.store.end_stream(scope, stream, why=why)

@@ -5,7 +5,7 @@ One instance serves all requests of a gateway; what it remembers of sessions is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 import msgspec
@@ -25,9 +25,11 @@ from counterfoil.adapters.gateway.messages import (
     read_message,
     write_error,
 )
+from counterfoil.adapters.gateway.metrics import Metrics
 from counterfoil.adapters.gateway.notices import make_notices
+from counterfoil.adapters.gateway.observing import Observer, Tap
 from counterfoil.adapters.gateway.open_calls import OpenCalls, end_cancelled
-from counterfoil.adapters.gateway.passthrough import OnHead, pass_through
+from counterfoil.adapters.gateway.passthrough import OnHead, OnPiece, pass_through
 from counterfoil.adapters.gateway.posts import PostTerms, answer_post
 from counterfoil.adapters.gateway.scopes import Identity
 from counterfoil.adapters.gateway.session_news import InitializeNews, note_request
@@ -36,6 +38,7 @@ from counterfoil.adapters.gateway.settings import GatewaySettings
 from counterfoil.adapters.gateway.sse_out import Interruption, Pace
 from counterfoil.adapters.gateway.standalone import StandaloneLegs
 from counterfoil.adapters.gateway.streams import CallStream
+from counterfoil.adapters.gateway.unresumable import relay_unresumable
 from counterfoil.adapters.gateway.upstream import (
     Headers,
     Upstream,
@@ -82,12 +85,19 @@ class Answering:
     """Answers requests with a replay log behind it; without one everything passes as it is."""
 
     def __init__(
-        self, settings: GatewaySettings, log: ReplayLog | None, limits: Limits, verdicts: VerdictLog
+        self,
+        settings: GatewaySettings,
+        log: ReplayLog | None,
+        limits: Limits,
+        verdicts: VerdictLog,
+        metrics: Metrics,
     ) -> None:
         self._settings = settings
         self._log = log
         self._limits = limits
         self._verdicts = verdicts
+        self._metrics = metrics
+        self._observer = Observer(log, limits, verdicts) if log is not None and settings.observe else None
         self._calm = Calm()
         self._open_calls = OpenCalls()
         self._sessions = Sessions(settings.known_sessions)
@@ -105,6 +115,8 @@ class Answering:
             await self._refuse_revision(exchange, message)
         elif self._log is None or knows is None or not knows.has_resumption:
             await self._pass(exchange)
+        elif self._observer is not None:
+            await self._observe(exchange, self._log, self._observer, message)
         elif inbound.method == "GET":
             await self._answer_get(exchange, self._log, knows, tasks)
         elif inbound.method == "DELETE":
@@ -117,6 +129,22 @@ class Answering:
             await self._answer_answer(exchange, message)
         else:
             await self._pass(exchange)
+
+    async def _observe(
+        self, exchange: Exchange, log: ReplayLog, observer: Observer, message: MessageHead | None
+    ) -> None:
+        """Pass everything as it is; store what calls answer, and judge what resumes would get."""
+        tap: Tap | None = None
+        scope = exchange.scope(exchange.inbound.session)
+        if message is not None and message.method == "initialize":
+            await self._answer_initialize(exchange, log)
+            return
+        if _has_scope(exchange) and exchange.inbound.method == "GET" and exchange.inbound.cursor is not None:
+            tap = await observer.judge(scope, exchange.inbound.cursor.decode("latin-1"))
+        elif _has_scope(exchange) and message is not None and message.kind is MessageKind.REQUEST:
+            assert message.request_id is not None
+            tap = await observer.watch_call(scope, message.request_id)
+        await self._pass(exchange, on_piece=tap.take if tap is not None else None)
 
     async def _answer_answer(self, exchange: Exchange, message: MessageHead) -> None:
         """Pass a client's answer to its server, unless the request was settled in the client's stead."""
@@ -171,7 +199,13 @@ class Answering:
         try:
             stream = await CallStream.open(log, exchange.scope(inbound.session), message.request_id)
         except StoreFull as full:
-            raise RequestRefused(503, full.bound, "the gateway takes no new calls now") from full
+            self._metrics.note_limit(full.bound)
+            if self._settings.on_budget == "refuse":
+                raise RequestRefused(503, full.bound, "the gateway takes no new calls now") from full
+            await relay_unresumable(
+                exchange.upstream, exchange.request, self._limits, exchange.receive, exchange.send
+            )
+            return
         except SessionEnded:
             raise RequestRefused(404, "mcp-session-id", "the session has ended") from None
         settings = CallSettings(
@@ -179,6 +213,8 @@ class Answering:
             error_bytes=self._settings.error_bytes,
             sse=self._limits,
             revision=knows.revision,
+            on_relay=self._metrics.note_relay,
+            on_indeterminate=self._metrics.note_indeterminate,
         )
         call = Call(exchange.upstream, exchange.request, message.request_id, stream, settings)
         tasks.start_soon(self._run_call, exchange, log, call, message.request_id)
@@ -193,7 +229,9 @@ class Answering:
             window=self._limits.window_events,
             cors=facts.cors.get(inbound.origin or "", ()),
         )
-        await answer_post(call, terms, self._pace, exchange.receive, exchange.send)
+        await answer_post(
+            call, terms, self._pace, exchange.receive, exchange.send, self._metrics.note_reader_end
+        )
 
     async def _run_call(self, exchange: Exchange, log: ReplayLog, call: Call, request_id: RequestId) -> None:
         self._open_calls.add(request_id, call.stream)
@@ -263,6 +301,7 @@ class Answering:
                 interruption=self._interruption(scope, facts) if not is_call and not terms.is_aware else None,
                 on_lost_requests=settle,
                 tell=self._verdicts.tell,
+                on_end=self._metrics.note_reader_end,
             )
         except SessionEnded:
             raise RequestRefused(404, "mcp-session-id", "the session has ended") from None
@@ -300,7 +339,7 @@ class Answering:
         self,
         exchange: Exchange,
         on_head: OnHead | None = None,
-        on_piece: Callable[[bytes], None] | None = None,
+        on_piece: OnPiece | None = None,
     ) -> None:
         await pass_through(
             exchange.upstream,

@@ -17,6 +17,7 @@ from counterfoil.adapters.gateway.guards import Guards
 from counterfoil.adapters.gateway.headers import pass_request_headers
 from counterfoil.adapters.gateway.inbound import read_inbound
 from counterfoil.adapters.gateway.lifespan import run_lifespan
+from counterfoil.adapters.gateway.metrics import Metrics
 from counterfoil.adapters.gateway.passthrough import AnswerBroken
 from counterfoil.adapters.gateway.routes import Route, UpstreamLike, make_routes
 from counterfoil.adapters.gateway.scopes import Scopes
@@ -27,6 +28,7 @@ from counterfoil.errors import GatewayNotRunning, RequestRefused, UpstreamBroken
 from counterfoil.limits import Limits
 from counterfoil.stores.interface import ReplayLog
 from counterfoil.stores.memory import MemoryReplayLog
+from counterfoil.stores.replay.statistics import ReplayStatistics
 from counterfoil.stores.replay.store import ReplayStore
 
 
@@ -49,12 +51,33 @@ class Gateway:
         on_verdict: OnVerdict | None = None,
     ) -> None:
         self.settings = settings or GatewaySettings()
-        log = MemoryReplayLog(store) if isinstance(store, ReplayStore) else store
-        self._answering = Answering(self.settings, log, limits or Limits(), VerdictLog(on_verdict))
+        self.metrics = Metrics()
+        self._log = MemoryReplayLog(store) if isinstance(store, ReplayStore) else store
+        self._answering = Answering(
+            self.settings,
+            self._log,
+            limits or Limits(),
+            VerdictLog(self.metrics, on_verdict),
+            self.metrics,
+        )
+        self._is_draining = False
         self._routes = make_routes(upstream)
         self._scopes = scope or Scopes()
         self._guards = Guards(self.settings.allow_hosts, self.settings.allow_origins)
         self._tasks: TaskGroup | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether new requests should come here: it runs, and does not drain."""
+        return self._tasks is not None and not self._is_draining
+
+    def drain(self) -> None:
+        """Say that the gateway is about to stop; what is open goes on."""
+        self._is_draining = True
+
+    async def statistics(self) -> ReplayStatistics | None:
+        """Return the counters of the store; None without one."""
+        return await self._log.statistics() if self._log is not None else None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -88,6 +111,7 @@ class Gateway:
 
         try:
             await self._answer(scope, receive, send_noted, tasks)
+            return
         except ClientGone:
             return
         except AnswerBroken:
@@ -98,6 +122,8 @@ class Gateway:
             refusal = RequestRefused(502, "upstream", f"{error}; the request was not applied")
         except UpstreamBroken as error:
             refusal = RequestRefused(502, "upstream", f"{error}; what became of the request is not known")
+        if refusal.status in (408, 413, 431, 503):
+            self.metrics.note_limit(refusal.field)
         if not opened:
             await send_refusal(send, refusal)
 

@@ -5,6 +5,7 @@ Only a whole JSON answer that comes while the client still waits for the head is
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import anyio
@@ -53,6 +54,10 @@ class CallSettings(msgspec.Struct, frozen=True, kw_only=True):
     error_bytes: int
     sse: Limits
     revision: str
+    on_relay: Callable[[float], None]
+    """Told how many seconds the relay of one piece took."""
+    on_indeterminate: Callable[[], None]
+    """Told that a call was ended without its answer and may have run."""
     resumes: bool = True
 
 
@@ -123,12 +128,15 @@ class Call:
             why = Why.TOO_LARGE
         except CounterfoilError:
             pass  # the stream is over, or what the upstream sends is no MCP
-        await self.stream.settle(self.error(why, executed))
+        await self._settle(why, executed)
 
     async def _copy(self, answer: UpstreamAnswer, piece: bytes) -> None:
         relay = await self.stream.open_relay(self._settings.sse)
         while piece:
-            check_batch(await relay.feed(piece))
+            began = time.perf_counter()
+            batch = await relay.feed(piece)
+            self._settings.on_relay(time.perf_counter() - began)
+            check_batch(batch)
             piece = await answer.receive()
 
     async def _drive(self, answer: UpstreamAnswer, first: bytes) -> Why:
@@ -145,6 +153,10 @@ class Call:
             limits=self._settings.sse,
         )
         return await driven.run(answer, first)
+
+    async def _settle(self, why: Why, executed: Executed) -> None:
+        if await self.stream.settle(self.error(why, executed)) and executed is Executed.UNKNOWN:
+            self._settings.on_indeterminate()
 
     async def _read_whole(self, answer: UpstreamAnswer) -> WholeAnswer:
         limit = self._settings.answer_bytes if answer.status < 300 else self._settings.error_bytes

@@ -36,6 +36,8 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     listen: str = "127.0.0.1:8080"
     backend: Backend = "asyncio"
+    admin: str | None = None
+    """The admin listener, which the public must not reach: `unix:PATH`, or a loopback `HOST:PORT`."""
     keys: str | None = None
     """The key file that signs event IDs; without one a random key dies with the process."""
     replicas: int = 1
@@ -149,6 +151,10 @@ def _check(config: GatewayConfig) -> None:
     for name in ("scope", "principal"):
         _check_source(config.serve, name, getattr(config.serve, name))
     split_address(config.serve.listen)
+    if config.serve.admin is not None and not config.serve.admin.startswith("unix:"):
+        host, _ = split_address(config.serve.admin, key="serve.admin")
+        if host not in ("127.0.0.1", "::1", "localhost"):
+            raise ConfigError("serve.admin", f"{host} is not loopback: use unix:PATH or 127.0.0.1:PORT")
 
 
 def _check_source(serve: ServeConfig, name: str, source: str | None) -> None:
@@ -163,11 +169,11 @@ def _check_source(serve: ServeConfig, name: str, source: str | None) -> None:
         raise ConfigError(f"serve.{name}", "a claim counts only if verified: give jwt_keys and jwt_audience")
 
 
-def split_address(address: str) -> tuple[str, int]:
+def split_address(address: str, *, key: str = "serve.listen") -> tuple[str, int]:
     """Split `host:port`; an IPv6 host stands in brackets."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65_535:
-        raise ConfigError("serve.listen", f"{address!r} is not HOST:PORT")
+        raise ConfigError(key, f"{address!r} is not HOST:PORT")
     return host.strip("[]") or "0.0.0.0", int(port)
 
 

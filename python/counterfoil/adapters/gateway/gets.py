@@ -16,7 +16,7 @@ from counterfoil.adapters.gateway.calm import Calm
 from counterfoil.adapters.gateway.claims import claim_field
 from counterfoil.adapters.gateway.openings import make_headers, make_lead
 from counterfoil.adapters.gateway.replies import Reply, reply_to
-from counterfoil.adapters.gateway.sse_out import Interruption, Opening, Pace, StreamWriter, write_whole
+from counterfoil.adapters.gateway.sse_out import Interruption, OnEnd, Opening, Pace, StreamWriter, write_whole
 from counterfoil.adapters.gateway.upstream import Headers
 from counterfoil.adapters.gateway.watching import run_while_present
 from counterfoil.errors import (
@@ -74,6 +74,7 @@ async def answer_get(
     interruption: Interruption | None,
     on_lost_requests: Callable[[Sequence[object]], None],
     tell: Callable[[ResumeVerdict, StreamToken | None], None],
+    on_end: OnEnd,
 ) -> None:
     """Answer, and tell the verdict before the first byte; none if the client left before there was one.
 
@@ -119,7 +120,7 @@ async def answer_get(
         headers = make_headers(reply.claim, terms.cors)
         opening = Opening(headers, lead, answer.epoch or "", terms.is_aware, not reader.is_answers_only)
         began_at = reader.position
-        await StreamWriter(send, pace, opening, reader, interruption).run(receive)
+        await StreamWriter(send, pace, opening, reader, interruption).run(receive, on_end)
         if reader.stream is not None and reader.position != began_at:
             terms.calm.note_data((scope, reader.stream))
 

@@ -20,6 +20,8 @@ class AnswerBroken(Exception):
 
 #: Sees the head of an answer before it is passed on.
 OnHead = Callable[[UpstreamAnswer], Awaitable[None]]
+#: Sees each piece of a body before it is passed on; the last one is empty.
+OnPiece = Callable[[bytes], Awaitable[None]]
 
 
 async def pass_through(
@@ -29,7 +31,7 @@ async def pass_through(
     send: Send,
     *,
     on_head: OnHead | None = None,
-    on_piece: Callable[[bytes], None] | None = None,
+    on_piece: OnPiece | None = None,
 ) -> int | None:
     """Return the status passed on, or None if the client went away first.
 
@@ -43,26 +45,26 @@ async def pass_through(
         async with upstream.call(request) as answer:
             if on_head is not None:
                 await on_head(answer)
-            await _start(answer, send, is_preflight=request.method == "OPTIONS")
-            await _copy(answer, send, on_piece)
+            await start_answer(answer, send, is_preflight=request.method == "OPTIONS")
+            await copy_answer(answer, send, on_piece)
             status = answer.status
 
     return status if await run_while_present(receive, carry) else None
 
 
-async def _start(answer: UpstreamAnswer, send: Send, *, is_preflight: bool) -> None:
+async def start_answer(answer: UpstreamAnswer, send: Send, *, is_preflight: bool = False) -> None:
     headers = list(let_browsers_see(pass_answer_headers(answer.headers), is_preflight=is_preflight))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
 
 
-async def _copy(answer: UpstreamAnswer, send: Send, on_piece: Callable[[bytes], None] | None) -> None:
+async def copy_answer(answer: UpstreamAnswer, send: Send, on_piece: OnPiece | None = None) -> None:
     while True:
         try:
             piece = await answer.receive()
         except UpstreamBroken as error:
             raise AnswerBroken from error
         if on_piece is not None:
-            on_piece(piece)
+            await on_piece(piece)
         await send({"type": "http.response.body", "body": piece, "more_body": bool(piece)})
         if not piece:
             return

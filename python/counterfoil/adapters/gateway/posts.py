@@ -13,7 +13,7 @@ from counterfoil.adapters.gateway.calls import Call, WholeAnswer
 from counterfoil.adapters.gateway.claims import claim_new
 from counterfoil.adapters.gateway.headers import pass_answer_headers
 from counterfoil.adapters.gateway.openings import make_headers, make_lead
-from counterfoil.adapters.gateway.sse_out import Opening, Pace, StreamWriter
+from counterfoil.adapters.gateway.sse_out import OnEnd, Opening, Pace, StreamWriter
 from counterfoil.adapters.gateway.upstream import Headers
 from counterfoil.adapters.gateway.watching import run_while_present
 from counterfoil.model.tokens import Executed, Why
@@ -33,7 +33,9 @@ class PostTerms(msgspec.Struct, frozen=True):
     cors: Headers
 
 
-async def answer_post(call: Call, terms: PostTerms, pace: Pace, receive: Receive, send: Send) -> None:
+async def answer_post(
+    call: Call, terms: PostTerms, pace: Pace, receive: Receive, send: Send, on_end: OnEnd
+) -> None:
     """Write the answer of a call that runs.
 
     A client that goes away leaves the call running, and its answer in the store.  Raises `UpstreamError` for
@@ -50,7 +52,7 @@ async def answer_post(call: Call, terms: PostTerms, pace: Pace, receive: Receive
         await _pass_whole(call, call.whole, send)
     else:
         await call.keep()
-        await _write_stream(call, terms, pace, receive, send)
+        await _write_stream(call, terms, pace, receive, send, on_end)
 
 
 async def _pass_whole(call: Call, whole: WholeAnswer, send: Send) -> None:
@@ -61,7 +63,9 @@ async def _pass_whole(call: Call, whole: WholeAnswer, send: Send) -> None:
     await send_answer(send, whole.status, headers, whole.body)
 
 
-async def _write_stream(call: Call, terms: PostTerms, pace: Pace, receive: Receive, send: Send) -> None:
+async def _write_stream(
+    call: Call, terms: PostTerms, pace: Pace, receive: Receive, send: Send, on_end: OnEnd
+) -> None:
     reader = await call.stream.attach(is_aware=terms.is_aware)
     first_id = reader.echo_id
     assert first_id is not None, "a call's own connection begins at the start of its stream"
@@ -77,4 +81,4 @@ async def _write_stream(call: Call, terms: PostTerms, pace: Pace, receive: Recei
         terms.is_aware,
         farewell=call.error(Why.SESSION, Executed.UNKNOWN),
     )
-    await StreamWriter(send, pace, opening, reader).run(receive)
+    await StreamWriter(send, pace, opening, reader).run(receive, on_end)

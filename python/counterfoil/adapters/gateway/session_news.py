@@ -24,7 +24,7 @@ class InitializeNews:
     def __init__(self) -> None:
         self._body = bytearray()
 
-    def take(self, piece: bytes) -> None:
+    async def take(self, piece: bytes) -> None:
         if len(self._body) <= _MAX_BODY_BYTES:
             self._body += piece
 

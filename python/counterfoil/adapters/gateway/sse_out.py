@@ -48,6 +48,8 @@ class Opening(msgspec.Struct, frozen=True):
     """The message that settles an open call when its session ends."""
 
 
+#: Told why a connection ended: a reason of the wire, or `client-gone`.
+OnEnd = Callable[[str], None]
 #: Waits for the next thing to say between events, and returns its frames.
 Interruption = Callable[[], Awaitable[bytes]]
 
@@ -71,13 +73,14 @@ class StreamWriter:
         self._interruption = interruption
         self._sending = anyio.Lock() if interruption is not None else None
 
-    async def run(self, receive: Receive) -> None:
-        """Write until the stream ends, a newer reader takes over, or the client goes away."""
+    async def run(self, receive: Receive, on_end: OnEnd) -> None:
+        """Write until the stream ends, a newer reader takes over, or the client goes away; tell which."""
         work = self._write if self._interruption is None else self._write_interrupted
         try:
             await run_while_present(receive, work)
         finally:
             self._reader.close()
+            on_end(self.why.value if self.why is not None else "client-gone")
 
     async def _write_interrupted(self) -> None:
         interruption = self._interruption

@@ -45,14 +45,15 @@ class CallStream:
         except _OVER:
             self._is_over = True
 
-    async def settle(self, error: bytes) -> None:
-        """Append the in-band error, unless the call has its answer."""
+    async def settle(self, error: bytes) -> bool:
+        """Append the in-band error, unless the call has its answer; return whether it was appended."""
         if self._is_over:
-            return
+            return False
         try:
-            await self._log.settle(self.scope, self.token, error)
+            return await self._log.settle(self.scope, self.token, error) is not None
         except _OVER:
             self._is_over = True
+            return False
 
     async def end(self, why: str = "closed") -> None:
         """End the stream without an answer of its own; one that has ended keeps its reason."""

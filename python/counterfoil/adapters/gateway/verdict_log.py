@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Callable
 
 import msgspec
+from counterfoil.adapters.gateway.metrics import Metrics
 from counterfoil.adapters.gateway.replies import token_of
 from counterfoil.model.evidence import StoreEvidence
 from counterfoil.model.verdicts import ResumeVerdict
@@ -24,12 +25,14 @@ _LOGGER = logging.getLogger("counterfoil.gateway")
 class VerdictLog:
     """Tells verdicts to the logger `counterfoil.gateway` (INFO, one JSON object) and to `on_verdict`."""
 
-    def __init__(self, on_verdict: OnVerdict | None = None) -> None:
+    def __init__(self, metrics: Metrics, on_verdict: OnVerdict | None = None) -> None:
+        self._metrics = metrics
         self._on_verdict = on_verdict
         self._salt = secrets.token_bytes(16)
 
     def tell(self, verdict: ResumeVerdict, stream: StreamToken | None) -> None:
         """Tell one verdict; what the callback raises is the application's own."""
+        self._metrics.note_verdict(verdict)
         if _LOGGER.isEnabledFor(logging.INFO):
             _LOGGER.info("%s", self._line(verdict, stream))
         if self._on_verdict is not None:

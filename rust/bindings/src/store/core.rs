@@ -248,6 +248,22 @@ impl ReplayCore {
         })
     }
 
+    /// The ID of a position, which an echo carries; None if the digest there is not known.
+    fn position_id<'py>(
+        &self,
+        py: Python<'py>,
+        scope: &Scope,
+        stream: &StreamToken,
+        position: u64,
+    ) -> PyResult<Option<Bound<'py, PyString>>> {
+        with_scratch(|id| {
+            let is_known = self.attempt(py, |store, now_ms, woken| {
+                store.position_id(&scope.0, &stream.0, position, now_ms, id, woken)
+            })?;
+            is_known.then(|| PyString::from_bytes(py, id)).transpose()
+        })
+    }
+
     /// End a stream without an answer: "closed", "cancelled" or "adopted".
     #[pyo3(signature = (scope, stream, *, why="closed"))]
     fn end_stream(&self, py: Python<'_>, scope: &Scope, stream: &StreamToken, why: &str) -> PyResult<()> {

@@ -1,6 +1,6 @@
 //! What the resume decision asks of a stream; none of it changes anything but counters.
 
-use crate::ids::{Digest, Epoch, Scope, StreamToken};
+use crate::ids::{write_id, Digest, Epoch, Scope, Sequence, StreamToken};
 use crate::resume::Resumption;
 
 use super::stream::{OwnedId, Stream, NONE};
@@ -67,6 +67,30 @@ impl<W> Store<W> {
 
     pub(crate) fn epoch_and_end(&self, index: u32) -> (Option<Epoch>, bool) {
         self.streams.get(index).map_or((None, true), |stream| (Some(stream.epoch), !stream.is_live()))
+    }
+
+    /// Writes the ID of a position, which an echo carries, into `id` (cleared first); false if the digest
+    /// there is known no longer, or not yet.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownStream`].
+    pub fn position_id(
+        &mut self,
+        scope: &Scope,
+        token: &StreamToken,
+        position: u64,
+        now_ms: u64,
+        id: &mut Vec<u8>,
+        woken: &mut Vec<W>,
+    ) -> Result<bool, StoreError> {
+        self.tick(now_ms, woken);
+        id.clear();
+        let index = self.find(scope, token)?;
+        let Some(digest) = self.digest_at(index, position) else { return Ok(false) };
+        let Some(sequence) = Sequence::new(position) else { return Ok(false) };
+        let Some(stream) = self.streams.get(index) else { return Ok(false) };
+        write_id(id, stream.prefix_at(position).0, sequence, digest);
+        Ok(true)
     }
 
     pub(crate) fn digest_at(&self, index: u32, sequence: u64) -> Option<Digest> {

@@ -1,0 +1,53 @@
+"""The admin app: health, readiness, metrics and status, on a listener that the public never reaches."""
+
+from __future__ import annotations
+
+import msgspec
+from counterfoil.adapters.gateway.answers import send_answer
+from counterfoil.adapters.gateway.application import Gateway
+from counterfoil.adapters.gateway.asgi import Receive, Scope, Send
+from counterfoil.adapters.gateway.metrics import CONTENT_TYPE
+
+_JSON = ((b"content-type", b"application/json"), (b"cache-control", b"no-store"))
+
+
+class AdminApp:
+    """Answers GET /healthz, /readyz, /metrics and /status about one gateway; it changes nothing."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await receive()
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+        if scope["method"] not in ("GET", "HEAD"):
+            await send_answer(send, 405, ((b"allow", b"GET, HEAD"),))
+            return
+        status, headers, body = await self._answer(scope["path"])
+        await send_answer(send, status, headers, body if scope["method"] == "GET" else b"")
+
+    async def _answer(self, path: str) -> tuple[int, tuple[tuple[bytes, bytes], ...], bytes]:
+        if path == "/healthz":
+            return 200, _JSON, b'{"alive":true}'
+        if path == "/readyz":
+            ready = self._gateway.is_ready
+            return (200 if ready else 503), _JSON, msgspec.json.encode({"ready": ready})
+        if path == "/metrics":
+            text = self._gateway.metrics.write(await self._gateway.statistics())
+            return 200, ((b"content-type", CONTENT_TYPE),), text
+        if path == "/status":
+            return 200, _JSON, await self._status()
+        return 404, _JSON, b'{"error":"no such page"}'
+
+    async def _status(self) -> bytes:
+        statistics = await self._gateway.statistics()
+        facts = {
+            "ready": self._gateway.is_ready,
+            "observe": self._gateway.settings.observe,
+            "store": statistics,
+        }
+        return msgspec.json.encode(facts)
