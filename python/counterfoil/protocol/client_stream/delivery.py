@@ -59,11 +59,12 @@ class Delivery:
             )
         )
         if isinstance(judgement, Fault):
-            answers = self.answer(arrived.data, None, trusts_inband_errors=trusts_inband_errors)
+            answers = self._answer(answered, arrived.data, None, trusts_inband_errors)
             return Read(answers, is_progress=bool(answered), fault=judgement)
         place, is_new = self._track.take(arrived, found)
         commands = self._hand_over(judgement, arrived, place, envelope)
-        commands += self.answer(arrived.data, place, trusts_inband_errors=trusts_inband_errors)
+        if answered:
+            commands += self._answer(answered, arrived.data, place, trusts_inband_errors)
         return Read(commands, is_progress=is_new or bool(answered))
 
     def read_for_the_answer(self, arrived: Arrived, why: Why, *, trusts_inband_errors: bool) -> Read:
@@ -100,12 +101,17 @@ class Delivery:
                     in_sequence=False,
                 )
             )
-        commands += self.answer(arrived.data, None, trusts_inband_errors=trusts_inband_errors)
+        commands += self._answer(answered, arrived.data, None, trusts_inband_errors)
         return Read(commands, is_progress=bool(answered))
 
-    def answer(self, data: bytes, place: Place | None, *, trusts_inband_errors: bool) -> list[Command]:
+    def settle_with(self, data: bytes, *, trusts_inband_errors: bool) -> list[Command]:
         """Settle the requests that this message answers, whatever is said of its stream."""
         answered = self._requests.among(read_envelope(data).answers)
+        return self._answer(answered, data, None, trusts_inband_errors)
+
+    def _answer(
+        self, answered: tuple[int | str, ...], data: bytes, place: Place | None, trusts_inband_errors: bool
+    ) -> list[Command]:
         return [
             self._requests.answer(each, data, place, trusts_inband_errors=trusts_inband_errors)
             for each in answered
@@ -152,5 +158,8 @@ class Delivery:
         self._is_paused = False
 
 
+_MESSAGE, _OTHER = Name.MESSAGE, Name.OTHER
+
+
 def _name_of(arrived: Arrived) -> Name:
-    return Name.MESSAGE if arrived.name == "message" else Name.OTHER
+    return _MESSAGE if arrived.name == "message" else _OTHER

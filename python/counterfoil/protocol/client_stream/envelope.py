@@ -11,13 +11,15 @@ import msgspec
 
 from counterfoil.model.events import Body
 
+_ABSENT = msgspec.Raw()
+
 
 class _Message(msgspec.Struct):
     jsonrpc: str = ""
     id: int | str | None = None
     method: str | None = None
-    result: msgspec.Raw = msgspec.Raw()
-    error: msgspec.Raw = msgspec.Raw()
+    result: msgspec.Raw = _ABSENT
+    error: msgspec.Raw = _ABSENT
 
 
 class Envelope(NamedTuple):
@@ -34,12 +36,16 @@ class Envelope(NamedTuple):
 
 _DECODE = msgspec.json.Decoder(_Message | list[_Message]).decode
 _OTHER = Envelope(Body.OTHER, ())
+_EMPTY_OBJECT = Envelope(Body.EMPTY_OBJECT, ())
+_JSON_RPC = Body.JSON_RPC
+#: `{}` with as much blank around it as anybody writes.
+_SHORT = 16
 
 
 def read_envelope(data: bytes) -> Envelope:
     """Return what the data is; a batch answers several requests."""
-    if data.strip() == b"{}":
-        return Envelope(Body.EMPTY_OBJECT, ())
+    if len(data) < _SHORT and data.strip() == b"{}":
+        return _EMPTY_OBJECT
     try:
         decoded = _DECODE(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -49,17 +55,18 @@ def read_envelope(data: bytes) -> Envelope:
     if not _is_message(decoded):
         return _OTHER
     if decoded.method is not None:
-        return Envelope(Body.JSON_RPC, (), decoded.method, decoded.id)
-    return Envelope(Body.JSON_RPC, () if decoded.id is None else (decoded.id,))
+        return Envelope(_JSON_RPC, (), decoded.method, decoded.id)
+    return Envelope(_JSON_RPC, () if decoded.id is None else (decoded.id,))
 
 
 def _read_batch(messages: list[_Message]) -> Envelope:
     if not messages or not all(map(_is_message, messages)):
         return _OTHER
     answers = (m.id for m in messages if m.method is None and m.id is not None)
-    return Envelope(Body.JSON_RPC, tuple(answers))
+    return Envelope(_JSON_RPC, tuple(answers))
 
 
 def _is_message(message: _Message) -> bool:
-    has_body = message.method is not None or bytes(message.result) != b"" or bytes(message.error) != b""
-    return message.jsonrpc == "2.0" and has_body
+    # By identity: comparing would copy the whole result.
+    has_body = message.method is not None or message.result is not _ABSENT or message.error is not _ABSENT
+    return has_body and message.jsonrpc == "2.0"

@@ -5,7 +5,7 @@ It is told, and asks nobody.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from counterfoil.errors import MalformedInbandError
 from counterfoil.model.evidence import Evidence
@@ -39,9 +39,9 @@ class Requests:
         """Whether there were any, and none waits."""
         return self._had_any and not self._waiting
 
-    def among(self, answered: Iterable[int | str]) -> tuple[int | str, ...]:
+    def among(self, answered: Collection[int | str]) -> tuple[int | str, ...]:
         """Return which of these ids are outstanding here."""
-        return tuple(each for each in answered if each in self._waiting)
+        return tuple(each for each in answered if each in self._waiting) if answered else ()
 
     def answer(
         self, request_id: int | str, data: bytes, place: Place | None, *, trusts_inband_errors: bool

@@ -41,6 +41,8 @@ from counterfoil.protocol.client_stream.statuses import Meaning, is_not_applied,
 from counterfoil.protocol.client_stream.track import Arrived, AskedWith, Track
 from counterfoil.protocol.continuity import CommentKind, ConnectionComment, ContinuityClaim
 
+#: A character takes this many bytes at most.
+_UTF8_MAX = 4
 _LOST = Gap | Reoriginated | Unverifiable
 
 
@@ -271,7 +273,10 @@ class ClientStream:
 
     def _is_too_long(self, event_id: str | None) -> bool:
         # Whatever is taken here goes into a header of every later request.
-        return event_id is not None and len(event_id.encode()) > self._settings.limits.event_id_bytes
+        limit = self._settings.limits.event_id_bytes
+        if event_id is None or len(event_id) * _UTF8_MAX <= limit:
+            return False
+        return len(event_id.encode()) > limit
 
     def _read_comment(self, connection: Connection, text: str) -> None:
         comment = read_comment_or_none(text)
@@ -444,7 +449,7 @@ class ClientStream:
 
     def _answer(self, connection: Connection, data: bytes) -> None:
         trusts = connection.gathered.has_claim
-        answers = self._delivery.answer(data, None, trusts_inband_errors=trusts)
+        answers = self._delivery.settle_with(data, trusts_inband_errors=trusts)
         self._out += answers
         if answers:
             self._pacing.refill()
