@@ -135,6 +135,13 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     parked: bool = False
 
 
+class Begun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that may begin, and the row that would be its intent."""
+
+    claimed: Claimed
+    row: LedgerRow
+
+
 class _Free(msgspec.Struct, frozen=True, kw_only=True):
     """Nobody has the key: the next attempt may begin."""
 
@@ -142,6 +149,7 @@ class _Free(msgspec.Struct, frozen=True, kw_only=True):
     tries: int = 1
 
 
+_FIRST = _Free()
 _ORPHANED = Settlement(
     outcome=OutcomeToken.INDETERMINATE,
     why="interrupted",
@@ -151,14 +159,24 @@ _ORPHANED = Settlement(
 
 
 def claim(book: Book, moment: Moment, intent: Intent) -> ClaimAnswer:
-    """Write the intent unless the key is taken; raises LedgerFull when rows that never expire fill the
-    ledger.
+    """Write the intent unless the key is taken; raises LedgerFull at the bound on open entries."""
+    begun = begin(book, moment, intent)
+    if not isinstance(begun, Begun):
+        return begun
+    write_intent(book, moment, begun)
+    return begun.claimed
+
+
+def begin(book: Book, moment: Moment, intent: Intent) -> ClaimAnswer | Begun:
+    """Read the row first, and say what may be done; nothing is written but what settles an orphan.
+
+    A run that shares the commit of its outcome needs no intent on the disk: see :func:`settle_begun`.
     """
     key = encode_key(intent.scope, intent.key)
     place = intent.key if isinstance(intent.key, EventPlace) else None
     stream = encode_stream(intent.scope, place.server, place.stream) if place is not None else None
     alias = encode_key(intent.scope, intent.payload_key) if intent.payload_key is not None else None
-    free = _Free()
+    free = _FIRST
     # The payload key is looked up first: it outlives the stream that the event key names (decision L16).
     for candidate in (key,) if alias is None else (alias, key):
         judged = _judge(book, moment, intent, candidate, stream, place)
@@ -171,11 +189,6 @@ def claim(book: Book, moment: Moment, intent: Intent) -> ClaimAnswer:
         mark = book.mark(stream)
         if mark is not None and mark.epoch == place.epoch and place.position <= mark.processed:
             return Known(key=key, row=mark.last if place.position == mark.processed else None)
-    if book.open_rows() >= moment.horizon.open_rows:
-        raise LedgerFull(
-            f"{moment.horizon.open_rows} entries wait for their outcome (Limits.ledger_open_rows): "
-            "resolve the indeterminate ones, or raise the limit"
-        )
     row = LedgerRow(
         state=RowState.INTENDED,
         kind=intent.kind,
@@ -190,14 +203,37 @@ def claim(book: Book, moment: Moment, intent: Intent) -> ClaimAnswer:
         position=place.position if place is not None else None,
         payload_key=alias,
         round=intent.round,
-        event_id=place.event_id if place is not None else "",
-        digest=place.digest if place is not None else "",
     )
-    _put(book, key, row, expires_at=None)
+    return Begun(claimed=_claimed(key, row, stream, place), row=row)
+
+
+def write_intent(book: Book, moment: Moment, begun: Begun) -> None:
+    """Make the intent of a run durable before it; raises LedgerFull at the bound on open entries."""
+    if book.open_rows() >= moment.horizon.open_rows:
+        raise LedgerFull(
+            f"{moment.horizon.open_rows} entries wait for their outcome (Limits.ledger_open_rows): "
+            "resolve the indeterminate ones, or raise the limit"
+        )
+    place = begun.claimed.place
+    row = begun.row
+    if place is not None:
+        row = _replace(row, event_id=place.event_id, digest=place.digest)
+    _put(book, begun.claimed.key, row, expires_at=None)
+    put_base(book, begun.claimed)
+
+
+def put_base(book: Book, claimed: Claimed) -> None:
+    """Take the first event of a stream that is ever begun as the base of its mark."""
+    stream, place = claimed.stream, claimed.place
     if stream is not None and place is not None and book.mark(stream) is None:
-        # The first event of a stream that is ever claimed is the base of its mark.
         book.put_mark(stream, StreamMark(epoch=place.epoch, processed=place.position - 1))
-    return _claimed(key, row, stream, place)
+
+
+def settle_begun(book: Book, moment: Moment, begun: Begun, settlement: Settlement) -> Settled:
+    """Write the outcome of a run whose intent was never written: both are one commit."""
+    claimed = begun.claimed
+    settled = _settle_row(book, moment, claimed.key, begun.row, settlement, claimed.stream, claimed.place)
+    return Settled(key=claimed.key, row=settled, processed=_processed(book, claimed.stream))
 
 
 def _claimed(key: bytes, row: LedgerRow, stream: bytes | None, place: EventPlace | None) -> Claimed:
@@ -631,13 +667,20 @@ def _advance(
             event_id=last.event_id,
             digest=last.digest,
             commit=moment.commit,
-            last=_replace(row, commit=moment.commit, position=last.position, result=None),
+            last=_at_mark(row, moment, last.position),
             ahead=rest,
             ended=mark.ended,
             record=mark.record,
         ),
     )
     return True
+
+
+def _at_mark(row: LedgerRow, moment: Moment, position: int) -> LedgerRow:
+    """Give a row as the mark keeps it: written by this commit, and without its result."""
+    if row.commit == moment.commit and row.position == position and row.result is None:
+        return row
+    return _replace(row, commit=moment.commit, position=position, result=None)
 
 
 def _is_own(row: LedgerRow, moment: Moment) -> bool:

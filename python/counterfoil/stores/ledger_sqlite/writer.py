@@ -26,10 +26,10 @@ from counterfoil.errors import (
     LedgerFenced,
     TransactionLost,
 )
-from counterfoil.model.ledger_verdicts import Claimed, Known, Settled
+from counterfoil.model.ledger_verdicts import ClaimAnswer, Claimed, Known, Settled
 from counterfoil.model.tokens import OutcomeToken
 from counterfoil.protocol import ledger_steps as steps
-from counterfoil.protocol.ledger_steps import Horizon, Moment, Settlement
+from counterfoil.protocol.ledger_steps import Begun, Horizon, Moment, Settlement
 from counterfoil.stores.ledger_interface import Transaction
 from counterfoil.stores.ledger_sqlite.book import SqliteBook
 from counterfoil.stores.ledger_sqlite.guard import ControlTexts, Guard
@@ -371,27 +371,36 @@ class Writer:
         """Read the row, run the handler in its own savepoint, write the outcome; None when its end is noted
         already.
         """
-        claimed = job.claimed
+        claimed, begun = job.claimed, None
         if claimed is None:
-            answer = steps.claim(book, moment, job.intent)
-            if isinstance(answer, Known) and answer.row is not None and answer.row.serial == moment.serial:
-                # A commit that seemed to fail had reached the disk: this very run is settled.
-                return Settled(key=answer.key, row=answer.row) if answer.row.fence == moment.fence else answer
-            if not isinstance(answer, Claimed):
-                return answer
-            if self._needs_own_intent(answer):
-                ends.again.append((job, answer))
+            answer = steps.begin(book, moment, job.intent)
+            if not isinstance(answer, Begun):
+                return self._answer(answer, moment)
+            begun, claimed = answer, answer.claimed
+            if self._needs_own_intent(claimed):
+                steps.write_intent(book, moment, begun)
+                ends.again.append((job, claimed))
                 return None
-            claimed = answer
         ends.wrote = True
         error = self._call_handler(job, connection)
         if error is not None:
             book.undo_step()
             if job.claimed is not None:
                 steps.release(book, moment, job.claimed)
+            else:
+                steps.put_base(book, claimed)
             ends.told.append((job.ticket, None, error))
             return None
+        if begun is not None:
+            return steps.settle_begun(book, moment, begun, _COMPLETED)
         return steps.settle(book, moment, claimed, _COMPLETED)
+
+    def _answer(self, answer: ClaimAnswer, moment: Moment) -> ClaimAnswer | Settled:
+        """A commit that seemed to fail and had reached the disk leaves this very run settled."""
+        row = answer.row if isinstance(answer, Known) else None
+        if row is not None and row.serial == moment.serial and row.fence == moment.fence:
+            return Settled(key=answer.key, row=row)
+        return answer
 
     def _call_handler(self, job: HandlerJob, connection: sqlite3.Connection) -> BaseException | None:
         control, guard = self._control, self._guard
