@@ -20,6 +20,7 @@ PROGRAMS = {
     "demo": "break connections to a real MCP server and count what is lost, with and without the gateway",
     "gateway": "serve MCP behind a gateway that makes streams resumable",
     "keys": "make, rotate and list the keys that sign event IDs",
+    "ledger": "say what became of calls and events, and settle what only a person can know",
 }
 
 OK = 0

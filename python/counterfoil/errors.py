@@ -197,6 +197,8 @@ class StaleAttempt(LedgerError):
 class UnsafeStore(LedgerError):
     """The store as it is set up could lose or repeat an effect, so nothing starts."""
 
+    exit_code = 3
+
 
 class ReentrantCall(CounterfoilError, RuntimeError):
     """A transactional handler called its own ledger; it may only use the transaction it was given."""

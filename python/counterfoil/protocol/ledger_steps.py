@@ -86,6 +86,10 @@ class Book(Protocol):
         """Give the keys of rows that never expire, above `after`, in their order."""
         ...
 
+    def stream_keys(self, after: bytes, limit: int) -> list[bytes]:
+        """Give the keys of streams above `after`, in their order."""
+        ...
+
 
 class Horizon(msgspec.Struct, frozen=True, kw_only=True):
     """How long a ledger remembers, and how much; times in seconds."""
@@ -150,6 +154,13 @@ class _Free(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _FIRST = _Free()
+_PAGE = 256
+_RESTORED = Settlement(
+    outcome=OutcomeToken.INDETERMINATE,
+    why="restored",
+    evidence="the ledger was restored from a backup, which cannot know what happened after it",
+    parked=True,
+)
 _ORPHANED = Settlement(
     outcome=OutcomeToken.INDETERMINATE,
     why="interrupted",
@@ -521,6 +532,37 @@ def begin_stream(
     mark = _replace(mark, ended=ended, record=record or mark.record)
     book.put_mark(stream, mark)
     return mark
+
+
+class Recovered(msgspec.Struct, frozen=True, kw_only=True):
+    """What was changed after a restore."""
+
+    doubts: int
+    streams: int
+
+
+def recover(book: Book, moment: Moment) -> Recovered:
+    """Distrust what a restored backup cannot know (decision L31).
+
+    Every intent becomes indeterminate, every cursor is dropped; keys, local epochs and marks stay.
+    """
+    doubts = streams = 0
+    after = b""
+    while keys := book.open_keys(after, _PAGE):
+        for key in keys:
+            after, row = key, book.row(key)
+            if row is not None and row.state in (RowState.INTENDED, RowState.CANCELLING):
+                stream, place = _place_of(key, row)
+                _settle_row(book, moment, key, row, _RESTORED, stream, place)
+                doubts += 1
+    after = b""
+    while keys := book.stream_keys(after, _PAGE):
+        for key in keys:
+            after, mark = key, book.mark(key)
+            if mark is not None:
+                book.put_mark(key, _replace(mark, event_id="", digest="", record=b""))
+                streams += 1
+    return Recovered(doubts=doubts, streams=streams)
 
 
 def expire(book: Book, moment: Moment, key: bytes, row: LedgerRow) -> None:

@@ -77,6 +77,10 @@ class MemoryBook:
         """Give the keys of rows that never expire, above `after`, in their order."""
         return heapq.nsmallest(limit, (key for key in self._open if key > after))
 
+    def stream_keys(self, after: bytes, limit: int) -> list[bytes]:
+        """Give the keys of streams above `after`, in their order."""
+        return heapq.nsmallest(limit, (key for key in self.marks if key > after))
+
     def expired(self, now: float) -> list[bytes]:
         """Give the keys whose time has come."""
         keys = []

@@ -32,6 +32,7 @@ _READ_OPEN = (
     "SELECT key FROM counterfoil_rows INDEXED BY counterfoil_rows_open "
     "WHERE expires_at IS NULL AND key > ? ORDER BY key LIMIT ?"
 )
+_READ_STREAMS = "SELECT key FROM counterfoil_streams WHERE key > ? ORDER BY key LIMIT ?"
 _READ_EXPIRED = "SELECT key FROM counterfoil_rows WHERE expires_at <= ? ORDER BY expires_at LIMIT ?"
 #: Marks that are kept decoded between groups; the owner is the only one who writes them.
 _MARKS_KEPT = 4096
@@ -91,6 +92,10 @@ class SqliteBook:
     def open_keys(self, after: bytes, limit: int) -> list[bytes]:
         """Give the keys of rows that never expire, above `after`, in their order."""
         return [key for (key,) in self._connection.execute(_READ_OPEN, (after, limit))]
+
+    def stream_keys(self, after: bytes, limit: int) -> list[bytes]:
+        """Give the keys of streams above `after`, in their order."""
+        return [key for (key,) in self._connection.execute(_READ_STREAMS, (after, limit))]
 
     # --- what the writer uses ---
 

@@ -23,7 +23,7 @@ from counterfoil.model.ledger_verdicts import ClaimAnswer, Claimed, Entry, Settl
 from counterfoil.model.tokens import HandlerKind, OutcomeToken
 from counterfoil.native import Scope
 from counterfoil.protocol import ledger_steps as steps
-from counterfoil.protocol.ledger_steps import Book, Horizon, Intent, Moment, Settlement
+from counterfoil.protocol.ledger_steps import Book, Horizon, Intent, Moment, Recovered, Settlement
 from counterfoil.stores.ledger_blocking import BlockingLedger
 from counterfoil.stores.ledger_entries import describe_entry, open_entries
 from counterfoil.stores.ledger_interface import Transaction
@@ -229,6 +229,10 @@ class SqliteLedger:
         """See :meth:`counterfoil.stores.ledger_interface.Ledger.resolve`."""
         token = OutcomeToken(outcome)
         return self._put(lambda book, moment: steps.resolve(book, moment, entry.key, token, note))
+
+    def recover(self) -> Ticket[Recovered]:
+        """Distrust what a restored backup cannot know: cursors are dropped, intents become indeterminate."""
+        return self._put(steps.recover)
 
     # --- reading ---
 

@@ -1,0 +1,214 @@
+"""`counterfoil ledger`: what became of calls and events, why one was not run again, and what a person
+decides.
+
+`show`, `indeterminate` and `check` read beside a living owner; `resolve` and `recover` become the owner
+themselves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from counterfoil.errors import LedgerError, LedgerReadOnly
+from counterfoil.model.ledger_keys import idempotency_key_of
+from counterfoil.model.ledger_verdicts import Entry
+from counterfoil.stores.ledger_sqlite import SqliteLedger
+from counterfoil.stores.ledger_sqlite.reading import LedgerReader, StreamState
+
+#: How many letters of an entry's name are shown; any prefix that fits one entry is accepted.
+_NAME_LETTERS = 12
+_BROKEN = 1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the subcommands."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    show = actions.add_parser("show", help="list streams with their marks, and what became of each key")
+    show.add_argument("--key", metavar="TEXT", help="only entries whose key or name begins with TEXT")
+    resolve = actions.add_parser("resolve", help="settle an indeterminate entry with what you found out")
+    recover = actions.add_parser(
+        "recover", help="after restoring FILE from a backup: drop cursors, doubt every intent"
+    )
+    for action in (
+        show,
+        actions.add_parser("indeterminate", help="list what waits for a person"),
+        resolve,
+        actions.add_parser(
+            "check", help="check the file and the proof of every cursor; exit code 1 if broken"
+        ),
+        recover,
+    ):
+        action.add_argument("file", metavar="FILE", type=Path)
+        action.add_argument("--json", action="store_true", help="print one JSON object per line")
+    resolve.add_argument("name", metavar="NAME", help="the entry's name, or the beginning of it")
+    resolve.add_argument("outcome", choices=("completed", "failed", "not_applied"))
+    resolve.add_argument("--note", required=True, help="how you know; it is kept with the entry")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run one subcommand; raises the ledger's own errors."""
+    path: Path = arguments.file
+    if not path.exists():
+        raise LedgerReadOnly(f"there is no file {path}")
+    with LedgerReader(path):
+        pass  # nothing makes a ledger of a file that holds none
+    match arguments.action:
+        case "show":
+            return _show(path, arguments)
+        case "indeterminate":
+            return _indeterminate(path, arguments)
+        case "check":
+            return _check(path, arguments)
+        case "resolve":
+            return _resolve(path, arguments)
+        case _:
+            return _recover(path, arguments)
+
+
+def _show(path: Path, arguments: argparse.Namespace) -> int:
+    with LedgerReader(path) as reader:
+        _warn_provisional(reader, arguments)
+        if arguments.key is None:
+            for stream in reader.streams():
+                _print(_stream_json(stream), _stream_lines(stream), arguments)
+        for entry in reader.entries():
+            if arguments.key is None or _is_named(entry, arguments.key):
+                _print(_entry_json(entry), _entry_lines(entry), arguments)
+    return 0
+
+
+def _indeterminate(path: Path, arguments: argparse.Namespace) -> int:
+    found = 0
+    with LedgerReader(path) as reader:
+        _warn_provisional(reader, arguments)
+        for entry in reader.indeterminate():
+            found += 1
+            _print(_entry_json(entry), _entry_lines(entry), arguments)
+    if not found and not arguments.json:
+        print("nothing waits for a person")
+    return 0
+
+
+def _check(path: Path, arguments: argparse.Namespace) -> int:
+    with LedgerReader(path) as reader:
+        _warn_provisional(reader, arguments)
+        problems = list(reader.problems())
+        streams = sum(1 for _ in reader.streams()) if not problems else 0
+    if arguments.json:
+        print(json.dumps({"sound": not problems, "problems": problems}))
+    else:
+        for problem in problems:
+            print(problem)
+        if not problems:
+            print(f"sound: {streams} cursors, each written with the outcome at its mark")
+    return _BROKEN if problems else 0
+
+
+def _resolve(path: Path, arguments: argparse.Namespace) -> int:
+    # The owner lock is taken first: with a living owner this ends here, and nothing is changed.
+    with SqliteLedger(path).blocking() as ledger:
+        entry = _only_one(ledger.indeterminate(), arguments.name)
+        settled = ledger.resolve(entry, arguments.outcome, note=arguments.note)
+        now = msgspec.structs.replace(
+            entry, state=settled.row.state.value, outcome=settled.row.outcome, note=settled.row.note
+        )
+    _print(_entry_json(now), _entry_lines(now), arguments)
+    return 0
+
+
+def _recover(path: Path, arguments: argparse.Namespace) -> int:
+    ledger = SqliteLedger(path)
+    with ledger.blocking():
+        done = ledger.recover().wait_blocking()
+    if arguments.json:
+        print(json.dumps({"doubts": done.doubts, "streams": done.streams}))
+    else:
+        print(f"{done.streams} cursors dropped, {done.doubts} intents are indeterminate now")
+    return 0
+
+
+def _only_one(entries: Iterable[Entry], name: str) -> Entry:
+    found = [entry for entry in entries if _is_named(entry, name)]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise LedgerError(f"no entry that waits for a person is called {name}: see `ledger indeterminate`")
+    names = ", ".join(_name(entry) for entry in found[:5])
+    raise LedgerError(f"{len(found)} entries begin with {name}: {names}; give more letters")
+
+
+def _is_named(entry: Entry, text: str) -> bool:
+    return idempotency_key_of(entry.key).startswith(text) or entry.idempotency_key == text
+
+
+def _name(entry: Entry) -> str:
+    return idempotency_key_of(entry.key)[:_NAME_LETTERS]
+
+
+def _warn_provisional(reader: LedgerReader, arguments: argparse.Namespace) -> None:
+    if reader.is_provisional and not arguments.json:
+        print("the last owner ended uncleanly: what you see is confirmed when the next one opens the file")
+
+
+def _print(record: dict[str, Any], lines: Iterator[str], arguments: argparse.Namespace) -> None:
+    if arguments.json:
+        print(json.dumps(record))
+        return
+    for line in lines:
+        print(line)
+
+
+def _entry_json(entry: Entry) -> dict[str, Any]:
+    record = msgspec.to_builtins(entry)
+    del record["key"]
+    return {"name": idempotency_key_of(entry.key), **record, "changed_at": _date(entry.changed_at)}
+
+
+def _entry_lines(entry: Entry) -> Iterator[str]:
+    outcome = entry.outcome.value if entry.outcome is not None else entry.state
+    whose = "/".join(part or "-" for part in (entry.tenant, entry.principal, entry.session))
+    what = f"{entry.what} {entry.idempotency_key}" + (f" of stream {entry.stream}" if entry.stream else "")
+    yield f"{_name(entry)}  {outcome:13}  {what}  at {entry.server}  for {whose}"
+    label = f"{entry.label}, " if entry.label else ""
+    yield f"    {label}{entry.kind}, attempt {entry.attempt}, {_date(entry.changed_at)}"
+    if entry.why or entry.evidence:
+        yield f"    why: {entry.why}{': ' if entry.evidence else ''}{entry.evidence}"
+    if entry.note:
+        yield f"    note: {entry.note}"
+
+
+def _stream_json(stream: StreamState) -> dict[str, Any]:
+    words, mark = stream.words, stream.mark
+    return {
+        "what": "stream",
+        "tenant": words.tenant,
+        "principal": words.principal,
+        "session": words.session,
+        "server": words.server,
+        "stream": words.stream,
+        "epoch": mark.epoch,
+        "processed": mark.processed,
+        "event_id": mark.event_id,
+        "settled_ahead": [one.position for one in mark.ahead],
+        "ended": mark.ended,
+    }
+
+
+def _stream_lines(stream: StreamState) -> Iterator[str]:
+    words, mark = stream.words, stream.mark
+    whose = "/".join(part or "-" for part in (words.tenant, words.principal, words.session))
+    ended = f", ended: {mark.ended}" if mark.ended else ""
+    yield f"stream {words.stream}  at {words.server}  for {whose}: processed to {mark.processed}{ended}"
+    if mark.ahead:
+        yield f"    settled ahead of it: {', '.join(str(one.position) for one in mark.ahead)}"
+
+
+def _date(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
