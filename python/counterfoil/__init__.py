@@ -61,6 +61,8 @@ from counterfoil.errors import StreamLost as StreamLost
 from counterfoil.errors import TakenOver as TakenOver
 from counterfoil.errors import TransactionControlRefused as TransactionControlRefused
 from counterfoil.errors import TransactionLost as TransactionLost
+from counterfoil.errors import TransactionMissing as TransactionMissing
+from counterfoil.errors import TransactionOpen as TransactionOpen
 from counterfoil.errors import UnknownEventIdVersion as UnknownEventIdVersion
 from counterfoil.errors import UnknownHandlerKind as UnknownHandlerKind
 from counterfoil.errors import UnknownStream as UnknownStream
@@ -107,10 +109,12 @@ if TYPE_CHECKING:
     from counterfoil.adapters.gateway.scopes import scope_from_header as scope_from_header
     from counterfoil.adapters.mcp_event_store import ReplayEventStore as ReplayEventStore
     from counterfoil.adapters.resumable_app import resumable_app as resumable_app
+    from counterfoil.stores.ledger_sqlite import JoinedLedger as JoinedLedger
     from counterfoil.stores.ledger_sqlite import SqliteLedger as SqliteLedger
 
 #: Loaded on first use: what they need is not needed by everybody.
 _LAZY = {
+    "JoinedLedger": "counterfoil.stores.ledger_sqlite",
     # Not in `__all__`: it needs the MCP SDK, and `import *` must not.
     "ReplayEventStore": "counterfoil.adapters.mcp_event_store",
     "SqliteLedger": "counterfoil.stores.ledger_sqlite",
@@ -144,6 +148,7 @@ __all__ = [
     "HandshakeFailed",
     "HttpFault",
     "Indeterminate",
+    "JoinedLedger",
     "KeyCheck",
     "KeyConflict",
     "KeyFileError",
@@ -205,6 +210,8 @@ __all__ = [
     "Transaction",
     "TransactionControlRefused",
     "TransactionLost",
+    "TransactionMissing",
+    "TransactionOpen",
     "UnknownEventIdVersion",
     "UnknownHandlerKind",
     "UnknownStream",

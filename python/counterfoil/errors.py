@@ -194,6 +194,14 @@ class StaleAttempt(LedgerError):
     """The row has moved on since this attempt began: what it wanted to write no longer counts."""
 
 
+class TransactionMissing(LedgerError):
+    """Joined mode writes inside the caller's transaction, and none is open (autocommit)."""
+
+
+class TransactionOpen(LedgerError):
+    """Only outside a transaction can be said what is durable."""
+
+
 class UnsafeStore(LedgerError):
     """The store as it is set up could lose or repeat an effect, so nothing starts."""
 

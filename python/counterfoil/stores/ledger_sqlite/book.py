@@ -6,7 +6,6 @@ that fails is taken out again without touching the database.
 
 from __future__ import annotations
 
-import sqlite3
 from typing import Any
 
 from counterfoil.model.ledger_rows import (
@@ -17,6 +16,7 @@ from counterfoil.model.ledger_rows import (
     encode_mark,
     encode_row,
 )
+from counterfoil.stores.ledger_sqlite.statements import Statements
 
 _READ_ROW = "SELECT body, expires_at IS NULL FROM counterfoil_rows WHERE key = ?"
 _READ_MARK = "SELECT body FROM counterfoil_streams WHERE key = ?"
@@ -45,7 +45,7 @@ _ABSENT: _Held = (None, 0.0)
 class SqliteBook:
     """One per connection; `begin` and `flush` or `forget` around each group."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: Statements) -> None:
         self._connection = connection
         self._rows: dict[bytes, _Held] = {}
         self._read: dict[bytes, _Held] = {}

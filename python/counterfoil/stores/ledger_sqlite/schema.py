@@ -5,11 +5,10 @@ Every name begins with `counterfoil_`, because the tables lie in the application
 
 from __future__ import annotations
 
-import sqlite3
-
 import msgspec
 
 from counterfoil.errors import LedgerCorrupt, LedgerSchemaNewer
+from counterfoil.stores.ledger_sqlite.statements import Statements
 
 SCHEMA_VERSION = 1
 
@@ -38,13 +37,13 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     secret: bytes
 
 
-def has_ledger(connection: sqlite3.Connection) -> bool:
+def has_ledger(connection: Statements) -> bool:
     """Say whether the database holds a ledger."""
     query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'counterfoil_meta'"
     return connection.execute(query).fetchone() is not None
 
 
-def read_meta(connection: sqlite3.Connection) -> Meta:
+def read_meta(connection: Statements) -> Meta:
     """Read and check the version; raises LedgerSchemaNewer, or LedgerCorrupt where the row is missing."""
     row = connection.execute(
         "SELECT schema_version, fence, clean, secret FROM counterfoil_meta WHERE id = 1"
@@ -66,7 +65,7 @@ def read_meta(connection: sqlite3.Connection) -> Meta:
     )
 
 
-def create(connection: sqlite3.Connection, secret: bytes) -> None:
+def create(connection: Statements, secret: bytes) -> None:
     """Make the tables, inside a transaction of the caller's."""
     for statement in _TABLES:
         connection.execute(statement)
