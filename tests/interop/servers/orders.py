@@ -78,6 +78,12 @@ def build_server(effects: Path) -> MCPServer:
                     file.write(f"{key} has ten left\n")
         return f"receipt ☂ {key}"
 
+    @server.tool()
+    async def whoami(key: str, pause_ms: int, ctx: Context[Any, Any]) -> str:
+        """Answer with the credentials that came with this very call."""
+        await anyio.sleep(pause_ms / 1000)
+        return f"{key} came with {ctx.request_context.request.headers.get('authorization')}"
+
     # Without a handler for its level a server does not declare that it logs.
     server._lowlevel_server.add_request_handler("logging/setLevel", SetLevelRequestParams, set_level)
     return server
@@ -87,20 +93,35 @@ async def set_level(_context: Any, _parameters: SetLevelRequestParams) -> EmptyR
     return EmptyResult()
 
 
+def without_get(app: Any, effects: Path) -> Any:
+    """Refuse the standalone stream, as the specification allows, and count who asks for it."""
+
+    async def refusing(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http" or scope["method"] != "GET":
+            await app(scope, receive, send)
+            return
+        with effects.open("a", encoding="utf-8") as file:
+            file.write("GET\n")
+        await send({"type": "http.response.start", "status": 405, "headers": [(b"allow", b"POST, DELETE")]})
+        await send({"type": "http.response.body"})
+
+    return refusing
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--effects", type=Path, required=True)
     parser.add_argument("--store", choices=("none", "shared"), default="none")
     parser.add_argument("--json", action="store_true", help="answer calls with JSON instead of a stream")
+    parser.add_argument("--no-get", action="store_true", help="answer 405 to GET")
     arguments = parser.parse_args()
     logging.disable(logging.CRITICAL)
-    serve(
-        build_server(arguments.effects).streamable_http_app(
-            event_store=SharedStore() if arguments.store == "shared" else None,
-            retry_interval=50 if arguments.store == "shared" else None,
-            json_response=arguments.json,
-        )
+    app = build_server(arguments.effects).streamable_http_app(
+        event_store=SharedStore() if arguments.store == "shared" else None,
+        retry_interval=50 if arguments.store == "shared" else None,
+        json_response=arguments.json,
     )
+    serve(without_get(app, arguments.effects) if arguments.no_get else app)
 
 
 if __name__ == "__main__":
