@@ -11,6 +11,7 @@ from counterfoil import (
     Forged,
     Gap,
     New,
+    ReaderTooSlow,
     ReplayStore,
     Resumed,
     Scope,
@@ -416,3 +417,25 @@ def test_a_request_id_without_room_in_an_id_is_settled_all_the_same() -> None:
     store.append(SCOPE, stream, answer(long_id))
     with pytest.raises(StreamEnded):
         store.append(SCOPE, stream, note(1))
+
+
+# --- the end of a grace ---
+
+
+def test_a_reader_in_mid_replay_at_the_end_of_the_grace_gets_a_typed_end_not_an_end_of_stream() -> None:
+    clock = Clock()
+    store = make_store(clock=clock, grace_s=10, tombstone_age_s=10)
+    stream = store.open_call(SCOPE, [1])
+    store.append_many(SCOPE, stream, [note(1), note(2), answer(1)])
+    reader = store.attach(SCOPE, stream)
+    assert len(events_in(reader.read(1))) == 1
+    clock.now_s = 11
+    store.sweep()
+    with pytest.raises(ReaderTooSlow) as slow:
+        reader.read()
+    assert (slow.value.first, slow.value.last) == (2, 3)
+    of_a_tombstone = store.attach(SCOPE, stream)
+    clock.now_s = 30
+    store.sweep()
+    with pytest.raises(ReaderTooSlow):
+        of_a_tombstone.read()

@@ -132,7 +132,12 @@ impl IdPrefix {
 /// Appends one ID to `out`; at most [`MAX_ID_BYTES`].
 pub fn write_id(out: &mut Vec<u8>, prefix: &IdPrefix, sequence: Sequence, digest: Digest) {
     out.extend_from_slice(&prefix.0);
+    write_position(out, sequence, digest);
+}
+
+/// Appends the part of an ID that differs from event to event: `<sequence>.<digest>`.
+pub(crate) fn write_position(out: &mut Vec<u8>, sequence: Sequence, digest: Digest) {
     out.extend_from_slice(itoa::Buffer::new().format(sequence.get()).as_bytes());
     out.push(b'.');
-    text::append(out, &digest.0.to_be_bytes());
+    out.extend_from_slice(&text::encode_word(digest.0));
 }

@@ -16,6 +16,18 @@ pub(super) fn encode(bytes: &[u8]) -> String {
     BASE64URL_NOPAD.encode(bytes)
 }
 
+/// `word` in big-endian order as base64url, as [`append`] writes it; once for every event.
+pub(super) fn encode_word(word: u64) -> [u8; 11] {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let mut out = [0; 11];
+    for (place, character) in out.iter_mut().enumerate() {
+        // Eleven characters hold 66 bits; the last two bits are zero.
+        let bits = if place == 10 { word << 2 } else { word >> (58 - 6 * place) };
+        *character = ALPHABET[(bits & 63) as usize];
+    }
+    out
+}
+
 /// Whether `byte` is in the alphabet `A-Z a-z 0-9 - _`.
 pub(super) const fn is_base64url(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_'
@@ -38,6 +50,18 @@ pub(super) fn decode<const N: usize>(text: &[u8], part: Part, start: usize) -> R
                 DecodeKind::Trailing => Malformed::TrailingBits { part, position: start + text.len() - 1 },
                 _ => Malformed::Character { part, position },
             })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_is_written_as_its_bytes_are() {
+        for word in [0, 1, 63, 64, u64::MAX, 0x0123_4567_89AB_CDEF, 1 << 63, 0xF0F0_F0F0_F0F0_F0F0] {
+            assert_eq!(&encode_word(word)[..], encode(&word.to_be_bytes()).as_bytes());
         }
     }
 }

@@ -155,6 +155,10 @@ impl Ring {
                 rest = &rest[count..];
             }
         }
+        if self.slots.len() == self.slots.capacity() {
+            // By halves, not by doubling: most streams stay short, and there are many.
+            self.slots.reserve_exact((self.slots.len() / 2).max(2));
+        }
         self.slots.push_back(Slot::new(digest, end, mark, stored_s));
         self.last_sequence()
     }

@@ -3,7 +3,7 @@
 use memchr::{memchr2, memchr3};
 
 use crate::envelope::{self, Envelope, Kind};
-use crate::ids::{write_id, Digest, IdPrefix, Scope, Sequence, StreamToken};
+use crate::ids::{write_id, write_position, Digest, IdPrefix, Scope, Sequence, StreamToken};
 use crate::ring::{has_next, Mark};
 use crate::sse::{write_frame, EncodeError, Frame};
 
@@ -57,11 +57,13 @@ impl<W> Store<W> {
         self.tick(now_ms, woken);
         let index = self.find(scope, token)?;
         let lines = Lines::of(new.data);
-        if envelope::may_have_id(new.data, lines.has_backslash) {
+        let appended = if envelope::may_have_id(new.data, lines.has_backslash) {
             self.append_lines(index, new, &lines, &envelope::scan(new.data), id, woken)
         } else {
             self.append_lines(index, new, &lines, &PLAIN, id, woken)
-        }
+        }?;
+        self.write_id_of(index, &appended, id);
+        Ok(appended)
     }
 
     /// Appends the error that settles a call whose stream ended without an answer.
@@ -82,7 +84,7 @@ impl<W> Store<W> {
         let index = self.find(scope, token)?;
         let Some(stream) = self.streams.get(index) else { return Err(StoreError::UnknownStream) };
         match stream.state {
-            State::Ended { .. } if !stream.has_answer => {}
+            State::Ended(_) if !stream.has_answer => {}
             State::Live => {}
             _ => return Ok(None),
         }
@@ -92,6 +94,9 @@ impl<W> Store<W> {
         }
         let new = NewEvent { event: b"", data };
         let result = self.append_at(index, new, &envelope::scan(data), id, woken);
+        if let Ok(appended) = &result {
+            self.write_id_of(index, appended, id);
+        }
         if let Some(why) = why {
             // Unless the error answered every request, in which case it has ended by that.
             self.end_at(index, why, woken);
@@ -115,16 +120,26 @@ impl<W> Store<W> {
         }
     }
 
-    /// Appends to a stream that was found, with the envelope of `new.data` at hand.
+    fn write_id_of(&self, index: u32, appended: &Appended, id: &mut Vec<u8>) {
+        id.clear();
+        let (Some(stream), Some(sequence)) = (self.streams.get(index), Sequence::new(appended.sequence))
+        else {
+            return;
+        };
+        write_id(id, &stream.prefix, sequence, appended.digest);
+    }
+
+    /// Appends to a stream that was found, with the envelope of `new.data` at hand.  `scratch` is for the
+    /// frame's first line, so that no append allocates.
     pub(crate) fn append_at(
         &mut self,
         index: u32,
         new: NewEvent<'_>,
         envelope: &Envelope<'_>,
-        id: &mut Vec<u8>,
+        scratch: &mut Vec<u8>,
         woken: &mut Vec<W>,
     ) -> Result<Appended, StoreError> {
-        self.append_lines(index, new, &Lines::of(new.data), envelope, id, woken)
+        self.append_lines(index, new, &Lines::of(new.data), envelope, scratch, woken)
     }
 
     fn append_lines(
@@ -133,7 +148,7 @@ impl<W> Store<W> {
         new: NewEvent<'_>,
         lines: &Lines<'_>,
         envelope: &Envelope<'_>,
-        id: &mut Vec<u8>,
+        scratch: &mut Vec<u8>,
         woken: &mut Vec<W>,
     ) -> Result<Appended, StoreError> {
         if new.data.is_empty() {
@@ -170,7 +185,7 @@ impl<W> Store<W> {
             self.recharge(before, after);
             return Err(self.too_large(new.data.len()));
         }
-        let appended = room.write(new, lines, mark, fits, id);
+        let appended = room.write(new, lines, mark, fits, scratch);
         let after = stream.charge(&self.limits);
         let reader = stream.reader;
         self.recharge(before, after);
@@ -225,15 +240,13 @@ impl Room<'_> {
         lines: &Lines<'_>,
         mark: Mark,
         fits: bool,
-        id: &mut Vec<u8>,
+        position: &mut Vec<u8>,
     ) -> Appended {
-        id.clear();
+        position.clear();
         let stream = &mut *self.stream;
         let number = stream.ring.last_sequence() + 1;
         let sequence = Sequence::new(number).unwrap_or(Sequence::MAX);
         let digest = stream.chain.append(sequence, new.event, lines.joined());
-        write_id(id, &stream.prefix, sequence, digest);
-        let shared = stream.prefix.as_bytes().len();
         stream.touched_ms = self.now_ms;
         if !fits {
             if mark == Mark::Request {
@@ -243,24 +256,23 @@ impl Room<'_> {
             self.counts.trimmed_at_birth += 1;
             return Appended { sequence: number, digest, is_kept: false, has_ended: false };
         }
-        let id_length = id.len();
-        id.push(b'\n');
+        write_position(position, sequence, digest);
+        position.push(b'\n');
         if !matches!(new.event, b"" | b"message") {
-            id.extend_from_slice(b"event: ");
-            id.extend_from_slice(new.event);
-            id.push(b'\n');
+            position.extend_from_slice(b"event: ");
+            position.extend_from_slice(new.event);
+            position.push(b'\n');
         }
         let stored_s = self.now_ms / 1000;
         match &lines.many {
             None => {
-                id.extend_from_slice(b"data: ");
-                stream.ring.append(self.slabs, &[&id[shared..], lines.data, b"\n\n"], digest, mark, stored_s);
+                position.extend_from_slice(b"data: ");
+                stream.ring.append(self.slabs, &[position, lines.data, b"\n\n"], digest, mark, stored_s);
             }
             Some((_, framed)) => {
-                stream.ring.append(self.slabs, &[&id[shared..], framed], digest, mark, stored_s);
+                stream.ring.append(self.slabs, &[position, framed], digest, mark, stored_s);
             }
         }
-        id.truncate(id_length);
         self.counts.appended += 1;
         Appended { sequence: number, digest, is_kept: true, has_ended: false }
     }

@@ -16,7 +16,7 @@ mod statistics;
 mod stream;
 mod sweep;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasher, Hasher};
 
 use twox_hash::XxHash3_64;
@@ -124,7 +124,8 @@ pub struct Store<W> {
     sessions: Arena<Session>,
     by_scope: HashMap<Box<[u8]>, u32, Seed>,
     readers: Arena<Reader<W>>,
-    due: BTreeSet<(u64, Due)>,
+    /// By second; entries that are stale are dropped when they are met.
+    due: BTreeMap<u64, Vec<Due>>,
     /// Oldest first; an entry whose stream is gone is dropped when it is met.
     tombstones: VecDeque<Ticket>,
     ended_sessions: VecDeque<Ticket>,
@@ -151,7 +152,7 @@ impl<W> Store<W> {
             sessions: Arena::default(),
             by_scope: HashMap::with_hasher(Seed(seed)),
             readers: Arena::default(),
-            due: BTreeSet::new(),
+            due: BTreeMap::new(),
             tombstones: VecDeque::new(),
             ended_sessions: VecDeque::new(),
             charged: 0,
@@ -497,7 +498,8 @@ impl<W> Store<W> {
     fn end_at(&mut self, index: u32, why: EndWhy, woken: &mut Vec<W>) {
         let Some(stream) = self.streams.get_mut(index).filter(|stream| stream.is_live()) else { return };
         let before = stream.charge(&self.limits);
-        stream.state = State::Ended { why, at_ms: self.now_ms };
+        stream.state = State::Ended(why);
+        stream.touched_ms = self.now_ms;
         let after = stream.charge(&self.limits);
         let (session, is_standalone) = (stream.session, stream.is_standalone);
         self.recharge(before, after);
@@ -529,15 +531,14 @@ impl<W> Store<W> {
 
     /// Takes a stream out altogether.
     fn purge(&mut self, index: u32, why: EndWhy, woken: &mut Vec<W>) {
-        self.end_readers(index, ReaderEnd::Ended(why), woken);
+        self.end_readers_of_gone(index, why, woken);
         let Some(mut stream) = self.streams.remove(index) else { return };
         let charge =
-            if matches!(stream.state, State::Tombstone { .. }) { 0 } else { stream.charge(&self.limits) };
+            if matches!(stream.state, State::Tombstone(_)) { 0 } else { stream.charge(&self.limits) };
         self.recharge(charge, 0);
         let digest = stream.digest();
         stream.ring.forget(&mut self.slabs, digest);
         self.by_name.remove(&name_of(stream.token_bytes()));
-        self.due.remove(&(stream.due_ms, Due::Stream(index)));
         match stream.state {
             State::Live => {
                 self.counts.live_streams -= 1;
@@ -545,8 +546,8 @@ impl<W> Store<W> {
                     session.live_streams -= 1;
                 }
             }
-            State::Ended { .. } => self.counts.ended_streams -= 1,
-            State::Tombstone { .. } => self.counts.tombstones -= 1,
+            State::Ended(_) => self.counts.ended_streams -= 1,
+            State::Tombstone(_) => self.counts.tombstones -= 1,
         }
         self.unlink(&stream, index);
         self.shrink();
@@ -579,7 +580,6 @@ impl<W> Store<W> {
         let Some(session) = self.sessions.remove(index) else { return };
         session::write_key(&mut self.key, &session.scope);
         self.by_scope.remove(self.key.as_slice());
-        self.due.remove(&(session.due_ms, Due::Session(index)));
         self.counts.ended_sessions -= usize::from(session.has_ended);
         self.shrink();
     }

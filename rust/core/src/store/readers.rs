@@ -114,7 +114,7 @@ impl<W> Store<W> {
         let ticket = self.readers.insert(reader);
         if let Some(stream) = self.streams.get_mut(index) {
             stream.reader = Some(ticket);
-            stream.touched_ms = self.now_ms;
+            stream.touch(self.now_ms);
         }
         ticket
     }
@@ -252,7 +252,7 @@ impl<W> Store<W> {
         if let Some(stream) = self.streams.get_mut(reader.stream) {
             if stream.reader == Some(ticket) {
                 stream.reader = None;
-                stream.touched_ms = self.now_ms;
+                stream.touch(self.now_ms);
             }
             if let Some(rare) = &mut stream.rare {
                 rare.parked.retain(|&parked| parked != ticket);
@@ -325,6 +325,19 @@ impl<W> Store<W> {
             self.end_reader(ticket, end);
             woken.extend(self.disarm(ticket));
         }
+    }
+
+    /// The events of a stream go away: whoever is in mid-replay gets a typed end, never a hole.
+    pub(super) fn end_readers_of_gone(&mut self, index: u32, why: EndWhy, woken: &mut Vec<W>) {
+        let unread = self.streams.get(index).map(|stream| (stream.reader, stream.ring.last_sequence()));
+        if let (Some((Some(ticket), last)), false) = (unread, why == EndWhy::Session) {
+            let behind =
+                self.reader(ticket).filter(|reader| reader.mode == Mode::All && reader.position < last);
+            if let Some(first) = behind.map(|reader| reader.position + 1) {
+                self.end_readers(index, ReaderEnd::TooSlow { first, last }, woken);
+            }
+        }
+        self.end_readers(index, ReaderEnd::Ended(why), woken);
     }
 
     /// Wakes the reader and the parked ones.

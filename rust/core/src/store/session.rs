@@ -14,7 +14,7 @@ pub(super) struct Session {
     pub(super) standalone: u32,
     pub(super) live_streams: usize,
     pub(super) touched_ms: u64,
-    pub(super) due_ms: u64,
+    pub(super) due_s: u64,
 }
 
 impl Session {
@@ -27,7 +27,7 @@ impl Session {
             standalone: NONE,
             live_streams: 0,
             touched_ms: now_ms,
-            due_ms: 0,
+            due_s: 0,
         }
     }
 

@@ -114,15 +114,9 @@ impl EndWhy {
 pub(super) enum State {
     Live,
     /// Can still be read until its grace is over.
-    Ended {
-        why: EndWhy,
-        at_ms: u64,
-    },
+    Ended(EndWhy),
     /// Only where it ended is left.
-    Tombstone {
-        why: EndWhy,
-        at_ms: u64,
-    },
+    Tombstone(EndWhy),
 }
 
 /// An answer that left the window of a batch's stream before its grace was over.
@@ -161,8 +155,10 @@ pub(super) struct Stream {
     /// The furthest sequence of this epoch that was handed to a connection.
     pub(super) written: u64,
     pub(super) state: State,
+    /// When it was last used while it lived, then when it ended or was buried.
     pub(super) touched_ms: u64,
-    pub(super) due_ms: u64,
+    /// When it is looked at next; an earlier entry for it is stale.
+    pub(super) due_s: u64,
     pub(super) reader: Option<Ticket>,
     pub(super) rare: Option<Box<Rare>>,
     pub(super) token_length: u8,
@@ -198,7 +194,7 @@ impl Stream {
             written: 0,
             state: State::Live,
             touched_ms: 0,
-            due_ms: 0,
+            due_s: 0,
             reader: None,
             rare: None,
             // A token has at most 47 characters.
@@ -229,10 +225,17 @@ impl Stream {
         self.state == State::Live
     }
 
+    /// Used by a reader: that keeps a live stream from being idle.
+    pub(super) fn touch(&mut self, now_ms: u64) {
+        if self.is_live() {
+            self.touched_ms = now_ms;
+        }
+    }
+
     pub(super) fn end_why(&self) -> Option<EndWhy> {
         match self.state {
             State::Live => None,
-            State::Ended { why, .. } | State::Tombstone { why, .. } => Some(why),
+            State::Ended(why) | State::Tombstone(why) => Some(why),
         }
     }
 
@@ -243,7 +246,7 @@ impl Stream {
     /// Whether an answer is stored and can be read.
     pub(super) fn holds_answer(&self) -> bool {
         self.rare.as_ref().is_some_and(|rare| !rare.pinned.is_empty())
-            || (self.has_answer && matches!(self.state, State::Ended { .. }))
+            || (self.has_answer && matches!(self.state, State::Ended(_)))
     }
 
     /// Ids of the calls that this stream answers.

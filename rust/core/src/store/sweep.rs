@@ -1,15 +1,17 @@
 //! What is due: ages, graces, idle streams and sessions, swept by the calls that come.
 
 use super::stream::{EndWhy, State};
-use super::{ReaderEnd, Store};
+use super::Store;
 
 /// Who is looked at next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Due {
     Stream(u32),
     Session(u32),
 }
 
+/// The longest that a live stream is not looked at: bounds the entries that calls leave behind.
+const MOST_MS: u64 = 600_000;
 /// How many due entries one call looks at, so that no call pays for a crowd.
 const PER_CALL: usize = 4;
 
@@ -18,7 +20,7 @@ impl<W> Store<W> {
     #[inline]
     pub(crate) fn tick(&mut self, now_ms: u64, woken: &mut Vec<W>) {
         self.now_ms = self.now_ms.max(now_ms);
-        if self.due.first().is_some_and(|&(due_ms, _)| due_ms <= self.now_ms) {
+        if self.due.first_key_value().is_some_and(|(&due_s, _)| due_s * 1000 <= self.now_ms) {
             self.sweep_some(PER_CALL, woken);
         }
     }
@@ -31,19 +33,23 @@ impl<W> Store<W> {
 
     fn sweep_some(&mut self, most: usize, woken: &mut Vec<W>) {
         for _ in 0..most {
-            let Some(&(due_ms, due)) = self.due.first() else { return };
-            if due_ms > self.now_ms {
+            let Some(mut first) = self.due.first_entry() else { return };
+            let due_s = *first.key();
+            if due_s * 1000 > self.now_ms {
                 return;
             }
-            self.due.pop_first();
-            match due {
-                Due::Stream(index) => self.visit_stream(index, woken),
-                Due::Session(index) => self.visit_session(index, woken),
+            match first.get_mut().pop() {
+                None => drop(first.remove()),
+                Some(Due::Stream(index)) => self.visit_stream(index, due_s, woken),
+                Some(Due::Session(index)) => self.visit_session(index, due_s, woken),
             }
         }
     }
 
-    fn visit_stream(&mut self, index: u32, woken: &mut Vec<W>) {
+    fn visit_stream(&mut self, index: u32, due_s: u64, woken: &mut Vec<W>) {
+        if self.streams.get(index).is_none_or(|stream| stream.due_s != due_s) {
+            return;
+        }
         self.trim_old(index);
         let Some(stream) = self.streams.get(index) else { return };
         let limits = self.limits;
@@ -56,14 +62,14 @@ impl<W> Store<W> {
                     return;
                 }
             }
-            State::Ended { why, at_ms } => {
-                if at_ms.saturating_add(limits.grace_ms) <= self.now_ms {
+            State::Ended(why) => {
+                if stream.touched_ms.saturating_add(limits.grace_ms) <= self.now_ms {
                     self.bury(index, why, woken);
                     return;
                 }
             }
-            State::Tombstone { why, at_ms } => {
-                if at_ms.saturating_add(limits.tombstone_age_ms) <= self.now_ms {
+            State::Tombstone(why) => {
+                if stream.touched_ms.saturating_add(limits.tombstone_age_ms) <= self.now_ms {
                     self.purge(index, why, woken);
                     return;
                 }
@@ -78,18 +84,7 @@ impl<W> Store<W> {
             self.purge(index, why, woken);
             return;
         }
-        // Whoever is still in mid-replay gets a typed end, never a hole.
-        let unread = self.streams.get(index).map(|stream| (stream.reader, stream.ring.last_sequence()));
-        if let Some((Some(reader), last)) = unread {
-            let position = self.position(reader).unwrap_or(last);
-            let end = if position < last {
-                ReaderEnd::TooSlow { first: position + 1, last }
-            } else {
-                ReaderEnd::Ended(why)
-            };
-            self.end_readers(index, end, woken);
-        }
-        self.end_readers(index, ReaderEnd::Ended(why), woken);
+        self.end_readers_of_gone(index, why, woken);
         let Some(stream) = self.streams.get_mut(index) else { return };
         let charge = stream.charge(&self.limits);
         let digest = stream.digest();
@@ -99,7 +94,8 @@ impl<W> Store<W> {
             rare.older = Vec::new();
             rare.lost_requests = Vec::new();
         }
-        stream.state = State::Tombstone { why, at_ms: self.now_ms };
+        stream.state = State::Tombstone(why);
+        stream.touched_ms = self.now_ms;
         self.recharge(charge, 0);
         self.counts.ended_streams -= 1;
         self.counts.tombstones += 1;
@@ -128,26 +124,28 @@ impl<W> Store<W> {
         let limits = self.limits;
         let now_ms = self.now_ms;
         let Some(stream) = self.streams.get_mut(index) else { return };
-        self.due.remove(&(stream.due_ms, Due::Stream(index)));
         // An event that comes later is younger, so looking after one whole age is early enough.
-        let aged = now_ms.saturating_add(limits.window_age_ms).saturating_add(2000);
+        let aged = now_ms.saturating_add(limits.window_age_ms.min(MOST_MS)).saturating_add(2000);
         let due_ms = match stream.state {
             State::Live => {
                 let idle = stream.touched_ms.saturating_add(limits.stream_idle_ms);
-                // A stream that is being read is looked at again after one more idle time.
-                let idle =
-                    if idle <= now_ms { now_ms.saturating_add(limits.stream_idle_ms.max(1)) } else { idle };
-                idle.min(aged)
+                // What is past and still live is being read.
+                if idle <= now_ms {
+                    aged
+                } else {
+                    idle.min(aged)
+                }
             }
-            State::Ended { at_ms, .. } => at_ms.saturating_add(limits.grace_ms).min(aged),
-            State::Tombstone { at_ms, .. } => at_ms.saturating_add(limits.tombstone_age_ms),
+            State::Ended(_) => stream.touched_ms.saturating_add(limits.grace_ms).min(aged),
+            State::Tombstone(_) => stream.touched_ms.saturating_add(limits.tombstone_age_ms),
         };
-        stream.due_ms = due_ms;
-        self.due.insert((due_ms, Due::Stream(index)));
+        // Up, so that what is due is due when it is looked at.
+        stream.due_s = due_ms.div_ceil(1000);
+        self.due.entry(stream.due_s).or_default().push(Due::Stream(index));
     }
 
-    fn visit_session(&mut self, index: u32, woken: &mut Vec<W>) {
-        let Some(session) = self.sessions.get(index) else { return };
+    fn visit_session(&mut self, index: u32, due_s: u64, woken: &mut Vec<W>) {
+        let Some(session) = self.sessions.get(index).filter(|session| session.due_s == due_s) else { return };
         let is_old = session.touched_ms.saturating_add(self.limits.session_idle_ms) <= self.now_ms;
         if is_old && (session.is_empty() || session.has_ended) {
             self.forget_session(index, woken);
@@ -160,9 +158,9 @@ impl<W> Store<W> {
         let idle_ms = self.limits.session_idle_ms.max(1);
         let now_ms = self.now_ms;
         let Some(session) = self.sessions.get_mut(index) else { return };
-        self.due.remove(&(session.due_ms, Due::Session(index)));
         let idle = session.touched_ms.saturating_add(idle_ms);
-        session.due_ms = if idle <= now_ms { now_ms.saturating_add(idle_ms) } else { idle };
-        self.due.insert((session.due_ms, Due::Session(index)));
+        let due_ms = if idle <= now_ms { now_ms.saturating_add(idle_ms) } else { idle };
+        session.due_s = due_ms.div_ceil(1000);
+        self.due.entry(session.due_s).or_default().push(Due::Session(index));
     }
 }

@@ -1,231 +1,36 @@
-//! Finds kind, typed id and method of a JSON-RPC message without building it.
-//!
-//! It is no validator: nested values are skipped by their brackets and strings.  What two readers
-//! could understand differently (a member that is there twice, an id that is no id) is `Invalid`.
+//! Reads the strings and literals of a message one after the other.
 
 use std::borrow::Cow;
-use std::sync::LazyLock;
 
-use memchr::{memchr2, memmem};
+use memchr::memchr2;
 
-/// What a JSON-RPC message is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// Has a method and an id.
-    Request,
-    /// Has a method and no id.
-    Notification,
-    /// An answer with a result.
-    Result,
-    /// An answer with an error.
-    Error,
-    /// An array of messages (2025-03-26 only).
-    Batch,
-    /// Not JSON, or no JSON-RPC message.
-    Invalid,
-}
+use super::{Key, MessageId};
 
-impl Kind {
-    /// Whether it answers a request.
-    #[must_use]
-    pub fn is_answer(self) -> bool {
-        matches!(self, Self::Result | Self::Error)
-    }
-}
-
-/// A JSON-RPC id with its JSON type: `7`, `"7"` and `7.0` are three ids.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum MessageId<'a> {
-    /// An integer of at most 64 bits.
-    Integer(i64),
-    /// A string, unescaped.
-    Text(Cow<'a, str>),
-    /// `null`: an error that answers nothing that could be read.
-    Null,
-    /// Another number, as it stands.
-    Number(&'a str),
-}
-
-/// One message, as far as it was read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Envelope<'a> {
-    /// What it is.
-    pub kind: Kind,
-    /// Its id, if it has one.
-    pub id: Option<MessageId<'a>>,
-    /// Its method, if it has one.
-    pub method: Option<Cow<'a, str>>,
-}
-
-impl Envelope<'_> {
-    const fn of(kind: Kind) -> Self {
-        Self { kind, id: None, method: None }
-    }
-}
-
-/// Reads one message.  For a batch only that it is one: see [`scan_each`].
-#[must_use]
-pub fn scan(data: &[u8]) -> Envelope<'_> {
-    let mut scanner = Scanner { data, at: 0 };
-    scanner.skip_space();
-    match scanner.peek() {
-        Some(b'{') => scanner.message().filter(|_| scanner.is_at_end()),
-        Some(b'[') => {
-            scanner.skip_value().filter(|()| scanner.is_at_end()).map(|()| Envelope::of(Kind::Batch))
-        }
-        _ => None,
-    }
-    .unwrap_or(Envelope::of(Kind::Invalid))
-}
-
-/// Reads one message, or each message of a batch, and returns whether it was a batch.
-pub fn scan_each<'a>(data: &'a [u8], mut visit: impl FnMut(Envelope<'a>)) -> bool {
-    let whole = scan(data);
-    if whole.kind != Kind::Batch {
-        visit(whole);
-        return false;
-    }
-    let mut scanner = Scanner { data, at: 0 };
-    scanner.skip_space();
-    scanner.at += 1;
-    loop {
-        scanner.skip_space();
-        if matches!(scanner.peek(), Some(b']') | None) {
-            return true;
-        }
-        let start = scanner.at;
-        if scanner.skip_value().is_none() {
-            return true;
-        }
-        visit(match scan(&data[start..scanner.at]) {
-            // A batch holds messages, not batches.
-            inner if inner.kind == Kind::Batch => Envelope::of(Kind::Invalid),
-            inner => inner,
-        });
-        scanner.skip_space();
-        if scanner.peek() == Some(b',') {
-            scanner.at += 1;
-        }
-    }
-}
-
-#[derive(Default)]
-struct Members<'a> {
-    id: Option<MessageId<'a>>,
-    method: Option<Cow<'a, str>>,
-    has_result: bool,
-    has_error: bool,
-}
-
-impl<'a> Members<'a> {
-    fn into_envelope(self) -> Envelope<'a> {
-        let kind = match (&self.method, &self.id, self.has_result, self.has_error) {
-            (Some(_), Some(MessageId::Null), ..) => Kind::Invalid,
-            (Some(_), Some(_), false, false) => Kind::Request,
-            (Some(_), None, false, false) => Kind::Notification,
-            (None, Some(id), true, false) if *id != MessageId::Null => Kind::Result,
-            (None, Some(_), false, true) => Kind::Error,
-            _ => Kind::Invalid,
-        };
-        Envelope { kind, id: self.id, method: self.method }
-    }
-}
-
-/// The members that say what a message is.
-enum Key {
-    Id,
-    Method,
-    Result,
-    Error,
-    Other,
-}
-
-impl Key {
-    #[inline]
-    fn of(name: &[u8]) -> Self {
-        match name {
-            b"id" => Self::Id,
-            b"method" => Self::Method,
-            b"result" => Self::Result,
-            b"error" => Self::Error,
-            _ => Self::Other,
-        }
-    }
-}
-
-struct Scanner<'a> {
-    data: &'a [u8],
-    at: usize,
+/// Reads strings and literals one after the other.
+pub(super) struct Scanner<'a> {
+    pub(super) data: &'a [u8],
+    pub(super) at: usize,
 }
 
 impl<'a> Scanner<'a> {
     #[inline]
-    fn peek(&self) -> Option<u8> {
+    pub(super) fn peek(&self) -> Option<u8> {
         self.data.get(self.at).copied()
     }
 
     #[inline]
-    fn skip_space(&mut self) {
+    pub(super) fn skip_space(&mut self) {
         while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
             self.at += 1;
         }
     }
 
-    fn is_at_end(&mut self) -> bool {
+    pub(super) fn is_at_end(&mut self) -> bool {
         self.skip_space();
         self.at == self.data.len()
     }
 
-    fn message(&mut self) -> Option<Envelope<'a>> {
-        self.at += 1;
-        let mut members = Members::default();
-        self.skip_space();
-        if self.peek()? == b'}' {
-            self.at += 1;
-            return Some(Envelope::of(Kind::Invalid));
-        }
-        loop {
-            self.skip_space();
-            let key = self.key()?;
-            self.skip_space();
-            if self.peek()? != b':' {
-                return None;
-            }
-            self.at += 1;
-            self.skip_space();
-            self.member(key, &mut members)?;
-            self.skip_space();
-            match self.peek()? {
-                b',' => self.at += 1,
-                b'}' => {
-                    self.at += 1;
-                    return Some(members.into_envelope());
-                }
-                _ => return None,
-            }
-        }
-    }
-
-    /// `None` also for a member that is there twice: readers differ on which one counts.
-    fn member(&mut self, key: Key, members: &mut Members<'a>) -> Option<()> {
-        match key {
-            Key::Id if members.id.is_none() => members.id = Some(self.id()?),
-            Key::Method if members.method.is_none() => members.method = Some(self.string()?),
-            Key::Result if !members.has_result => {
-                members.has_result = true;
-                self.skip_value()?;
-            }
-            Key::Error if !members.has_error => {
-                members.has_error = true;
-                self.skip_value()?;
-            }
-            Key::Other => self.skip_value()?,
-            _ => return None,
-        }
-        Some(())
-    }
-
-    fn key(&mut self) -> Option<Key> {
+    pub(super) fn key(&mut self) -> Option<Key> {
         let start = self.at + 1;
         let has_escapes = self.skip_string()?;
         let inside = &self.data[start..self.at - 1];
@@ -236,7 +41,7 @@ impl<'a> Scanner<'a> {
         Some(Key::of(text.as_bytes()))
     }
 
-    fn id(&mut self) -> Option<MessageId<'a>> {
+    pub(super) fn id(&mut self) -> Option<MessageId<'a>> {
         if self.peek()? == b'"' {
             return self.string().map(MessageId::Text);
         }
@@ -252,7 +57,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// A string with its quotes; borrowed unless it has escapes.
-    fn string(&mut self) -> Option<Cow<'a, str>> {
+    pub(super) fn string(&mut self) -> Option<Cow<'a, str>> {
         let start = self.at + 1;
         let has_escapes = self.skip_string()?;
         let inside = std::str::from_utf8(&self.data[start..self.at - 1]).ok()?;
@@ -286,7 +91,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Moves behind one value of any kind, without recursion.
-    fn skip_value(&mut self) -> Option<()> {
+    pub(super) fn skip_value(&mut self) -> Option<()> {
         match self.peek()? {
             b'"' => self.skip_string().map(|_| ()),
             b'{' | b'[' => self.skip_nested(),
@@ -376,15 +181,6 @@ fn find_structure(rest: &[u8]) -> Option<usize> {
     }
     let is_structure = |byte: &u8| matches!(byte, b'"' | b'{' | b'}' | b'[' | b']');
     rest[at..].iter().position(is_structure).map(|found| at + found)
-}
-
-/// Whether the message can have a member `id` at all; false only if it certainly has none.
-/// `has_backslash` is known to callers that have looked for other bytes as well.
-#[must_use]
-pub fn may_have_id(data: &[u8], has_backslash: bool) -> bool {
-    static ID: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new(b"\"id\""));
-    // An `i` or a `d` can also be written as an escape of its number, 0x69 and 0x64.
-    ID.find(data).is_some() || (has_backslash && memmem::find(data, b"\\u006").is_some())
 }
 
 /// The grammar of RFC 8259, section 6.
