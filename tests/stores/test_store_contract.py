@@ -366,3 +366,25 @@ async def test_the_relay_reports_an_answer_that_has_no_room(make_log: MakeLog) -
     error = b'{"jsonrpc":"2.0","id":7,"error":{"code":-31000,"message":"too large"}}'
     await log.append(SCOPE, stream, [error])
     assert data_of(await log.attach(SCOPE, stream)) == [error]
+
+
+async def test_an_event_above_a_piece_comes_in_several_and_is_whole_again(make_log: MakeLog) -> None:
+    log = make_log(window_bytes=8 << 20)
+    stream = await log.open_call(SCOPE, [1])
+    reader = await log.attach(SCOPE, stream)
+    sent = [note(1), note(2, size=1 << 20), note(3), note(4, size=300_000), answer(1)]
+    ids = await log.append(SCOPE, stream, sent)
+    pieces = []
+    while True:
+        try:
+            piece = reader.read()
+        except StreamEnded:
+            break
+        assert 0 < len(piece) <= 256 << 10
+        pieces.append(piece)
+    assert [event.data.encode() for event in events_in(b"".join(pieces))] == sent
+    # Cut in the middle of the large one, the next connection begins with it again.
+    cut = await log.resume(SCOPE, ids[0])
+    cut.read()
+    assert cut.position == 1
+    assert data_of(await log.resume(SCOPE, ids[0])) == sent[1:]

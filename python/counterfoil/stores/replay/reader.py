@@ -15,7 +15,7 @@ from counterfoil.model.verdicts import ResumeVerdict
 from counterfoil.native import ReaderCore, ResumeAnswer, StreamToken
 from counterfoil.stores.replay.wakeup import Waker
 
-#: The largest piece that `read` returns, unless one event alone is larger.
+#: The largest piece that `read` returns.
 MAX_PIECE_BYTES = 256 << 10
 
 
@@ -86,9 +86,10 @@ class Reader:
     def read(self, max_bytes: int = MAX_PIECE_BYTES) -> bytes:
         """Return ready frames after the position, ``b""`` if there are none yet.
 
-        At most `max_bytes`, and never more than 256 KiB, but one whole event at least.  Raises `StreamEnded`
-        when the stream is over and read to its end, `TakenOver`, `ReaderTooSlow`, `ReaderClosed`, and
-        `ForkedHandle` in a forked process; each of them again at every later call.
+        At most `max_bytes`, but one whole event at least, and never more than 256 KiB: an event above that
+        comes in several pieces, and only the last one moves the position.  Raises `StreamEnded` when the
+        stream is over and read to its end, `TakenOver`, `ReaderTooSlow`, `ReaderClosed`, and `ForkedHandle`
+        in a forked process; each of them again at every later call.
         """
         if self._core is None:
             raise self._nothing_attached()

@@ -1,15 +1,12 @@
 //! `ReaderCore`: one reader of one stream, until it is closed or dropped.
 
-use counterfoil_core::store::{Armed, Ticket};
+use counterfoil_core::store::{Armed, Ticket, MAX_PIECE_BYTES};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::core::ReplayCore;
 use super::{errors, fork};
 use crate::store::core::with_scratch;
-
-/// The largest piece that a read hands out, unless one event alone is larger.
-pub(super) const MAX_PIECE_BYTES: usize = 256 << 10;
 
 /// A reader; dropping it detaches it.
 #[pyclass(frozen, module = "counterfoil")]

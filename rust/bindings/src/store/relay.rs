@@ -5,14 +5,14 @@ use std::sync::{Mutex, PoisonError};
 use counterfoil_core::envelope::Kind;
 use counterfoil_core::relay::{Relay, Report, Seen, SeenId, What};
 use counterfoil_core::sse::{End, ParserLimits};
-use counterfoil_core::store::ReaderEnd;
+use counterfoil_core::store::{ReaderEnd, MAX_PIECE_BYTES};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyBytes, PyString};
 
 use super::core::{with_scratch, ReplayCore};
 use super::errors;
-use super::reader::{ReaderCore, MAX_PIECE_BYTES};
+use super::reader::ReaderCore;
 use crate::errors::parser_closed;
 use crate::ids::{Scope, StreamToken};
 

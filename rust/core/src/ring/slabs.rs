@@ -7,9 +7,9 @@
 use memmap2::MmapMut;
 
 /// Bytes of one page.
-pub const PAGE_BYTES: usize = 1024;
+pub const PAGE_BYTES: usize = 512;
 
-const SLAB_PAGES: usize = 64;
+const SLAB_PAGES: usize = 128;
 const SLAB_BYTES: usize = SLAB_PAGES * PAGE_BYTES;
 /// Empty slabs that are kept for the next burst; more go back to the allocator.
 const SPARE_SLABS: usize = 16;
@@ -23,7 +23,7 @@ struct Slab {
     /// `None` while the slab holds no memory.
     memory: Option<Memory>,
     /// One bit for each page that nobody has.
-    free: u64,
+    free: u128,
     /// Whether its number is in `Slabs::open`.
     is_listed: bool,
 }
@@ -94,7 +94,7 @@ impl Slabs {
             }
         };
         let slab = &mut self.slabs[index as usize];
-        if slab.free == u64::MAX {
+        if slab.free == u128::MAX {
             self.empty -= 1;
         }
         let page = slab.free.trailing_zeros();
@@ -108,7 +108,7 @@ impl Slabs {
         let slab = &mut self.slabs[index as usize];
         slab.free |= 1 << (page.0 % SLAB_PAGES as u32);
         self.pages -= 1;
-        if slab.free == u64::MAX {
+        if slab.free == u128::MAX {
             if self.empty >= SPARE_SLABS {
                 slab.memory = None;
                 slab.free = 0;
@@ -147,7 +147,7 @@ impl Slabs {
         });
         let slab = &mut self.slabs[index as usize];
         slab.memory = Some(Memory::new());
-        slab.free = u64::MAX;
+        slab.free = u128::MAX;
         self.empty += 1;
         if !slab.is_listed {
             slab.is_listed = true;

@@ -30,7 +30,7 @@ pub use arena::Ticket;
 pub use error::StoreError;
 pub use limits::{LimitError, StoreLimits, MIN_RESERVE_BYTES, STREAM_BYTES};
 use readers::Reader;
-pub use readers::{Armed, Plan, ReaderEnd};
+pub use readers::{Armed, Plan, ReaderEnd, MAX_PIECE_BYTES};
 pub(crate) use readers::{Mode, Start};
 use room::Room;
 use session::Session;

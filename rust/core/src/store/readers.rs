@@ -7,6 +7,8 @@ use super::arena::Ticket;
 use super::stream::Stream;
 use super::{EndWhy, Store, StoreError};
 
+/// The largest piece that a read hands out: every page of a larger one would be new to the caches.
+pub const MAX_PIECE_BYTES: usize = 256 << 10;
 /// Older standalone connections of unaware clients that stay open for a while.
 const MAX_PARKED: usize = 2;
 
@@ -49,6 +51,8 @@ pub(super) struct Reader<W> {
     pub(super) is_aware: bool,
     /// The last sequence that it was given.
     pub(super) position: u64,
+    /// Bytes that it was given of the event after that, which is larger than a piece.
+    pub(super) given: usize,
     pub(super) end: Option<ReaderEnd>,
     pub(super) waiter: Option<W>,
 }
@@ -66,6 +70,8 @@ pub(crate) struct Start {
 pub struct Plan {
     from: u64,
     to: u64,
+    /// Bytes of the first frame that were handed out before.
+    given: usize,
     /// How many bytes it is.
     pub bytes: usize,
 }
@@ -110,7 +116,7 @@ impl<W> Store<W> {
             self.displace(index, older, woken);
         }
         let Start { mode, position, is_aware } = start;
-        let reader = Reader { stream: index, mode, is_aware, position, end: None, waiter: None };
+        let reader = Reader { stream: index, mode, is_aware, position, given: 0, end: None, waiter: None };
         let ticket = self.readers.insert(reader);
         if let Some(stream) = self.streams.get_mut(index) {
             stream.reader = Some(ticket);
@@ -119,7 +125,8 @@ impl<W> Store<W> {
         ticket
     }
 
-    /// How many bytes one read would hand out; at most `max_bytes`, but one event at least.
+    /// How many bytes one read would hand out; at most `max_bytes`, but one event at least, unless it is
+    /// larger than [`MAX_PIECE_BYTES`] and is handed out in several pieces.
     ///
     /// # Errors
     /// The reader's end, for good.
@@ -131,16 +138,16 @@ impl<W> Store<W> {
         woken: &mut Vec<W>,
     ) -> Result<Plan, ReaderEnd> {
         self.tick(now_ms, woken);
-        let (index, mode, position) = match self.reader(reader) {
+        let (index, mode, position, given) = match self.reader(reader) {
             Some(Reader { end: Some(end), .. }) => return Err(*end),
-            Some(reader) => (reader.stream, reader.mode, reader.position),
+            Some(reader) => (reader.stream, reader.mode, reader.position, reader.given),
             None => return Err(ReaderEnd::Closed),
         };
         self.trim_old(index);
         let Some(stream) = self.streams.get(index) else { return Err(ReaderEnd::Ended(EndWhy::Session)) };
         let lead = LEAD.len() + stream.prefix.as_bytes().len();
         let plan = match mode {
-            Mode::Parked => Plan { from: position, to: position, bytes: 0 },
+            Mode::Parked => Plan { from: position, to: position, given: 0, bytes: 0 },
             Mode::All => {
                 let first = stream.ring.first_sequence();
                 if position + 1 < first {
@@ -149,12 +156,19 @@ impl<W> Store<W> {
                         self.end_reader(reader, ReaderEnd::TooSlow { first: position + 1, last: first - 1 })
                     );
                 }
-                let (to, bytes) = stream.ring.measure_after(position, lead, max_bytes);
-                Plan { from: position, to, bytes }
+                let whole = stream.ring.length_of(position + 1).map_or(0, |length| lead + length);
+                if whole > MAX_PIECE_BYTES {
+                    let bytes = (whole - given).min(max_bytes.clamp(1, MAX_PIECE_BYTES));
+                    let to = position + u64::from(given + bytes == whole);
+                    Plan { from: position, to, given, bytes }
+                } else {
+                    let (to, bytes) = stream.ring.measure_after(position, lead, max_bytes);
+                    Plan { from: position, to, given: 0, bytes }
+                }
             }
             Mode::Answers { requests_after } => {
                 let (to, bytes) = measure_answers(stream, position, requests_after, lead, max_bytes);
-                Plan { from: position, to, bytes }
+                Plan { from: position, to, given: 0, bytes }
             }
         };
         if plan.bytes == 0 && mode != Mode::Parked {
@@ -182,6 +196,10 @@ impl<W> Store<W> {
             {
                 return false;
             }
+            Mode::All if plan.given > 0 || plan.to == plan.from => {
+                let mut part = Part { skip: plan.given, take: plan.bytes, out };
+                put_frames(stream, &self.slabs, plan.from + 1, plan.from + 1, &mut part);
+            }
             Mode::All => put_frames(stream, &self.slabs, plan.from + 1, plan.to, out),
             Mode::Answers { requests_after } => {
                 let wanted = |sequence| is_wanted(stream, sequence, requests_after);
@@ -195,11 +213,12 @@ impl<W> Store<W> {
                 }
             }
         }
-        if plan.bytes > 0 {
+        if plan.to > plan.from && plan.bytes > 0 {
             stream.written = stream.written.max(plan.to);
             stream.was_written = true;
         }
         if let Some(reader) = self.readers.get_mut(reader.index) {
+            reader.given = if plan.to == plan.from { plan.given + plan.bytes } else { 0 };
             reader.position = plan.to;
         }
         true
@@ -386,8 +405,26 @@ impl<W> Store<W> {
             woken.extend(self.disarm(ticket));
         } else {
             reader.position = 0;
+            reader.given = 0;
             reader.mode = Mode::All;
         }
+    }
+}
+
+/// A part of what is put: the bytes after `skip`, `take` of them.
+struct Part<'a, O> {
+    skip: usize,
+    take: usize,
+    out: &'a mut O,
+}
+
+impl<O: Out> Out for Part<'_, O> {
+    fn put(&mut self, bytes: &[u8]) {
+        let skipped = self.skip.min(bytes.len());
+        self.skip -= skipped;
+        let taken = self.take.min(bytes.len() - skipped);
+        self.take -= taken;
+        self.out.put(&bytes[skipped..skipped + taken]);
     }
 }
 
