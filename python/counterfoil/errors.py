@@ -326,6 +326,22 @@ class StreamLost(CounterfoilError):
         return str(self.args[0])
 
 
+class DeliveryStopped(CounterfoilError):
+    """A handler's event ended the delivery of its stream, as the policies say; nothing behind it is run.
+
+    `report` says what became of the event, `stream` is the name to give to `connection.accept` when the
+    stream is to go on behind it.
+    """
+
+    def __init__(self, message: str, stream: str, report: object) -> None:
+        super().__init__(message, stream, report)
+        self.stream = stream
+        self.report = report
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class RequestUnanswerable(CounterfoilError):
     """A handler of server requests refuses one; `code` and `message` go to the server."""
 

@@ -86,6 +86,11 @@ class Ledger(LedgerReads, Protocol):
         """Give the number of this incarnation; rows of an earlier one belong to nobody alive."""
         ...
 
+    @property
+    def secret(self) -> bytes:
+        """Give random bytes that belong to this ledger; keys travel hashed with them (decision L8)."""
+        ...
+
     def claim(self, intent: Intent) -> Ticket[ClaimAnswer]:
         """Read the row, and write the intent if the key is free: one atomic step.  Raises LedgerFull."""
         ...

@@ -6,7 +6,7 @@ Each ends exactly once.  The connection hands it what its streams say; it judges
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -18,6 +18,7 @@ from counterfoil.adapters.client.carrier import Carrier
 from counterfoil.adapters.client.driver import StreamDriver
 from counterfoil.adapters.client.messages import (
     Peer,
+    Response,
     read_response,
     stamp,
     standing_headers,
@@ -28,21 +29,60 @@ from counterfoil.adapters.client.tickets import CallEvidence, CallTicket, error_
 from counterfoil.errors import Indeterminate, NotApplied, SessionOver
 from counterfoil.model.evidence import Evidence
 from counterfoil.model.outcomes import Outcome
-from counterfoil.model.stream import RequestRecord
+from counterfoil.model.stream import RequestRecord, StreamRecord
 from counterfoil.model.tokens import OutcomeToken, Why
 
 #: How long the answer to a cancelled request is still waited for.
 CANCEL_SETTLE_S = 5.0
 
 
-class _Call:
-    """One request: its ticket, and the stream that carries its answer."""
+class Call:
+    """One request on its way: what is sent, its ticket, and the stream that carries its answer.
 
-    __slots__ = ("driver", "ticket")
+    `end` takes its response, or the outcome without one; it is called once per sending.
+    """
 
-    def __init__(self, ticket: CallTicket) -> None:
+    __slots__ = (
+        "deadline",
+        "driver",
+        "dropped_headers",
+        "end",
+        "method",
+        "name",
+        "params",
+        "record",
+        "ticket",
+    )
+
+    def __init__(
+        self,
+        ticket: CallTicket,
+        method: str,
+        params: Mapping[str, Any] | None,
+        *,
+        deadline: float,
+        record: RequestRecord,
+        name: str | None = None,
+        dropped_headers: frozenset[str] = frozenset(),
+    ) -> None:
         self.ticket = ticket
+        self.method = method
+        self.params = params
+        self.deadline = deadline
+        self.record = record
+        self.name = name
+        self.dropped_headers = dropped_headers
         self.driver: StreamDriver | None = None
+        self.end: Callable[[Response | None, Outcome | None], None] = self.conclude
+
+    def conclude(self, response: Response | None, outcome: Outcome | None) -> None:
+        """Settle the ticket."""
+        if outcome is None:
+            self.ticket.settle_answer(response)
+        else:
+            evidence = _evidence_of(self.driver, outcome)
+            error = error_of(outcome, evidence, self.ticket.idempotency_key)
+            self.ticket.settle(outcome.token, error=error)
 
 
 class Calls:
@@ -54,13 +94,18 @@ class Calls:
         self._peer = peer
         self._prefix = secrets.token_urlsafe(6)
         self._count = 0
-        self._calls: dict[tuple[type, int | str], _Call] = {}
+        self._calls: dict[tuple[type, int | str], Call] = {}
         self._closed: SessionOver | None = None
 
-    @property
-    def waiting(self) -> int:
-        """How many requests have no outcome yet."""
-        return len(self._calls)
+    def check_open(self) -> None:
+        """Raise SessionOver where there is no session to send anything to."""
+        if self._closed is not None:
+            raise self._closed
+
+    def mint_id(self) -> str:
+        """Return a request id that no other process uses."""
+        self._count += 1
+        return f"{self._prefix}-{self._count}"
 
     def submit(
         self,
@@ -71,26 +116,42 @@ class Calls:
         dropped_headers: frozenset[str] = frozenset(),
     ) -> CallTicket:
         """Send a request; raises SessionOver where there is no session to send it to."""
-        if self._closed is not None:
-            raise self._closed
-        self._count += 1
-        request_id = f"{self._prefix}-{self._count}"
-        key = (str, request_id)
-        call = _Call(CallTicket(request_id, cancel=lambda: self._cancel(key)))
-        self._calls[key] = call
-        extra: dict[str, str] = {}
+        self.check_open()
+        request_id = self.mint_id()
+        call = Call(
+            CallTicket(request_id, cancel=lambda: self.cancel(call)),
+            method,
+            params,
+            deadline=anyio.current_time() + deadline_s,
+            record=RequestRecord(request_id=request_id, method=method),
+            dropped_headers=dropped_headers,
+        )
+        self.send(call)
+        return call.ticket
+
+    def send(self, call: Call) -> None:
+        """Send a call under the id of its record."""
+        request_id = call.record.request_id
+        self._calls[type(request_id), request_id] = call
+        params, extra = call.params, {}
         known = self._carrier.capabilities
         if known is not None and not known.has_sessions:
             params = stamp(params, self._carrier.revision, self._peer)
-            extra = standing_headers(method, params)
+            extra = standing_headers(call.method, params)
         call.driver = self._carrier.open_call(
-            RequestRecord(request_id=request_id, method=method),
-            write_request(request_id, method, params),
-            deadline=anyio.current_time() + deadline_s,
+            call.record,
+            write_request(request_id, call.method, params),
+            deadline=call.deadline,
             extra_headers=extra,
-            dropped_headers=dropped_headers,
+            dropped_headers=call.dropped_headers,
+            name=call.name,
         )
-        return call.ticket
+
+    def resume(self, call: Call, record: StreamRecord) -> None:
+        """Read on for the answer to a call that an earlier process sent."""
+        request_id = call.record.request_id
+        self._calls[type(request_id), request_id] = call
+        call.driver = self._carrier.continue_call(record, deadline=call.deadline)
 
     # --- what streams say
 
@@ -99,21 +160,18 @@ class Calls:
         call = self._calls.pop((type(request_id), request_id), None)
         if call is None:
             return False
-        call.ticket.settle_answer(read_response(data, request_id))
-        if (
-            call.driver is not None
-            and call.driver.ended is None
-            and request_id in call.driver.stream.outstanding
-        ):
+        driver = call.driver
+        if driver is not None and driver.ended is None and request_id in driver.stream.outstanding:
             # Another stream of the session brought the answer: nothing more is wanted of its own.
-            call.driver.abandon()
+            driver.abandon()
+        call.end(read_response(data, request_id), None)
         return True
 
-    def settle(self, driver: StreamDriver, request_id: int | str, outcome: Outcome) -> None:
+    def settle(self, request_id: int | str, outcome: Outcome) -> None:
         """End a request without its answer."""
         call = self._calls.pop((type(request_id), request_id), None)
         if call is not None:
-            self._end(call, outcome)
+            call.end(None, outcome)
 
     def close(self, over: SessionOver) -> None:
         """End everything: what may have been sent is indeterminate, and nothing more can be sent."""
@@ -122,34 +180,32 @@ class Calls:
         for call in calls.values():
             was_sent = call.driver is not None and call.driver.was_asked
             token = OutcomeToken.INDETERMINATE if was_sent else OutcomeToken.NOT_APPLIED
-            self._end(call, Outcome(token=token, why=Why.CLOSED))
-
-    def _end(self, call: _Call, outcome: Outcome) -> None:
-        evidence = _evidence_of(call.driver, outcome)
-        error = error_of(outcome, evidence, call.ticket.idempotency_key)
-        call.ticket.settle(outcome.token, error=error)
+            call.end(None, Outcome(token=token, why=Why.CLOSED))
 
     # --- cancelling
 
-    def _cancel(self, key: tuple[type, int | str]) -> None:
-        call = self._calls.get(key)
-        if call is None or call.driver is None:
+    def cancel(self, call: Call) -> None:
+        """Cancel a call that was sent; the server is told in the way of its revision."""
+        driver = call.driver
+        if (
+            driver is None
+            or self._calls.get((type(call.record.request_id), call.record.request_id)) is not call
+        ):
             return
         known = self._carrier.capabilities
-        if not call.driver.was_asked:
-            del self._calls[key]
-            self._end(call, Outcome(token=OutcomeToken.NOT_APPLIED, why=Why.CANCELLED))
-            call.driver.abandon()
+        if not driver.was_asked:
+            self.settle(call.record.request_id, Outcome(token=OutcomeToken.NOT_APPLIED, why=Why.CANCELLED))
+            driver.abandon()
         elif known is not None and known.disconnect_cancels:
-            call.driver.abandon()
+            driver.abandon()
         else:
-            self._tasks.start_soon(self._tell_cancelled, call.driver, call.ticket)
+            self._tasks.start_soon(self._tell_cancelled, driver, call.record.request_id)
 
-    async def _tell_cancelled(self, driver: StreamDriver, ticket: CallTicket) -> None:
+    async def _tell_cancelled(self, driver: StreamDriver, request_id: int | str) -> None:
         """Say so, and read on for a while: the answer may be on its way."""
         with anyio.move_on_after(CANCEL_SETTLE_S):
             with suppress(NotApplied, Indeterminate):
-                await self._carrier.post(write_cancelled(ticket.request_id, "the caller stopped waiting"))
+                await self._carrier.post(write_cancelled(request_id, "the caller stopped waiting"))
             await driver.wait_until_ended()
         driver.abandon()
 

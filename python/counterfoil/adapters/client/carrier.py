@@ -82,10 +82,14 @@ class Carrier:
         deadline: float | None,
         extra_headers: Mapping[str, str] | None = None,
         dropped_headers: frozenset[str] = frozenset(),
+        name: str | None = None,
     ) -> StreamDriver:
-        """Send a request and read its stream to its answer; what comes goes to the sink."""
+        """Send a request and read its stream to its answer; what comes goes to the sink.
+
+        `name` is the stream's own, where it must be found again after a restart.
+        """
         return self._start(
-            f"call-{request.request_id}",
+            name or f"call-{request.request_id}",
             StreamKind.CALL,
             request=request,
             deadline=deadline,
@@ -140,6 +144,7 @@ class Carrier:
             wakeups=self._wakeups,
             sink=self._sink,
             name=name,
+            kind=kind,
             body=body,
             extra_headers=extra_headers,
             dropped_headers=dropped_headers,

@@ -6,46 +6,41 @@ with `connect`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 import anyio.abc
 import anyio.lowlevel
 
 import counterfoil.protocol.client_stream.commands as do
-from counterfoil.adapters.client.calls import Calls
-from counterfoil.adapters.client.carrier import STANDALONE, Carrier
+from counterfoil.adapters.client.carrier import STANDALONE
 from counterfoil.adapters.client.driver import StreamDriver
-from counterfoil.adapters.client.handshake import ServerFacts, open_session
+from counterfoil.adapters.client.handshake import ServerFacts
 from counterfoil.adapters.client.http_port import HttpPort, open_port
 from counterfoil.adapters.client.inbox import Arrival, Arrivals, Inbox
+from counterfoil.adapters.client.keeping import SessionRecord
 from counterfoil.adapters.client.marks import Held
 from counterfoil.adapters.client.messages import Peer, read_params, split_batch, write_notification
-from counterfoil.adapters.client.replies import Replies
+from counterfoil.adapters.client.parts import Parts, make_parts, note_session, open_or_join
 from counterfoil.adapters.client.settings import ConnectSettings
 from counterfoil.adapters.client.tickets import CallTicket
-from counterfoil.errors import ConnectionNotOpen, NotApplied, SessionOver, StreamLost
-from counterfoil.model.stream import StreamRecord
-from counterfoil.model.tokens import Why
+from counterfoil.adapters.dispatcher import DispatchReport
+from counterfoil.errors import ConnectionNotOpen, DeliveryStopped, NotApplied, SessionOver, StreamLost
+from counterfoil.handlers import Handlers
+from counterfoil.model.stream import Place, StreamRecord
+from counterfoil.model.tokens import StreamKind, Why
 from counterfoil.model.verdicts import ResumeVerdict
 from counterfoil.protocol.client_stream.envelope import read_envelope
+from counterfoil.stores.ledger_interface import Ledger
 
 if TYPE_CHECKING:
     import httpx2
 
 #: How long a session's end may take when the connection is closed.
 FAREWELL_S = 2.0
-
-
-class _Parts(NamedTuple):
-    """What an open connection is made of."""
-
-    carrier: Carrier
-    calls: Calls
-    replies: Replies
 
 
 class Connection:
@@ -59,11 +54,15 @@ class Connection:
         url: str,
         settings: ConnectSettings,
         *,
+        ledger: Ledger | None = None,
+        handlers: Handlers | None = None,
         client: httpx2.AsyncClient | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         self._url = url
         self._settings = settings
+        self._ledger = ledger
+        self._handlers = handlers
         self._client = client
         self._headers = dict(headers or {})
         self._peer = Peer(
@@ -74,11 +73,12 @@ class Connection:
         self._stack = AsyncExitStack()
         self._inbox = Inbox(bytes_max=settings.limits.inbox_bytes)
         self._over: SessionOver | None = None
-        self._ended = anyio.Event()
         self._lost: dict[str, StreamDriver] = {}
+        self._stopped: set[str] = set()
         self._facts = ServerFacts()
         self._tasks: anyio.abc.TaskGroup | None = None
-        self._parts: _Parts | None = None
+        self._parts: Parts | None = None
+        self._is_opening = False
 
     # --- opening and closing
 
@@ -95,33 +95,37 @@ class Connection:
         return self
 
     async def _open(self, port: HttpPort, tasks: anyio.abc.TaskGroup) -> None:
-        settings = self._settings
-        carrier = Carrier(port, tasks, self, policies=settings.policies)
-        calls = Calls(carrier, tasks, self._peer)
-        self._parts = _Parts(carrier, calls, Replies(carrier, tasks, settings.answer))
-        carrier.principal = settings.principal
-        if settings.session_id is not None:
-            carrier.revision = settings.revision
-            carrier.session_id = settings.session_id
-        else:
-            self._facts = await open_session(
-                carrier, calls, self._peer, revision=settings.revision, within_s=settings.handshake_s
-            )
-        known = carrier.capabilities
-        if settings.standalone and known is not None and known.has_sessions:
-            carrier.open_standalone()
+        parts = await make_parts(
+            port,
+            tasks,
+            self._stack,
+            self,
+            self._settings,
+            self._peer,
+            ledger=self._ledger,
+            handlers=self._handlers,
+            on_stop=self._stop_delivery,
+            keeps=self._keeps,
+        )
+        self._parts = parts
+        self._is_opening = True
+        self._facts = await open_or_join(parts, self._settings, self._peer, keeps=self._ledger is not None)
+        self._is_opening = False
+        if self._ledger is not None:
+            parts.keyed.when_learned = lambda: note_session(parts)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        if self._settings.end_session and self._settings.session_id is None and self._over is None:
+        if self._over is None:
             await self._say_farewell()
         return await self._leave(kind, error, trace)
 
     async def _say_farewell(self) -> None:
         self._end(SessionOver("the connection was closed", why=str(Why.CLOSED)))
-        carrier = self._open_parts.carrier
-        if carrier.session_id is not None:
+        carrier, wish = self._open_parts.carrier, self._settings.end_session
+        is_ours = self._settings.session_id is None
+        if carrier.session_id is not None and is_ours and (self._ledger is None if wish is None else wish):
             with anyio.move_on_after(FAREWELL_S, shield=True):
                 await carrier.end_session()
 
@@ -139,11 +143,11 @@ class Connection:
                     if error is None or raised.exceptions != (error,):
                         raise
         finally:
-            await self._stack.aclose()
+            await self._stack.__aexit__(kind, error, trace)
         return False
 
     @property
-    def _open_parts(self) -> _Parts:
+    def _open_parts(self) -> Parts:
         if self._parts is None:
             raise ConnectionNotOpen("the connection is not open: use `async with connect(...)`")
         return self._parts
@@ -171,22 +175,51 @@ class Connection:
         return self._over is not None
 
     async def request(
-        self, method: str, params: Mapping[str, Any] | None = None, *, deadline_s: float = 60.0
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        idempotency_key: str | None = None,
+        deadline_s: float = 60.0,
+        may_repeat: bool = False,
     ) -> Any:
         """Send a request and return its result; `(await submit(...)).wait()`.
 
+        Under an `idempotency_key` its intent is in the ledger before it is sent, and its outcome before it
+        is told: the same key gives the same outcome again, in a later process too, and only NotApplied frees
+        it.  A call that is lost is sent again, under a new id, only to a server that honours our keys, or
+        with `may_repeat`, by which you say that running it twice does no harm.
+
         Raises RequestFailed for the server's own error, NotApplied where it certainly was not executed,
-        Indeterminate where nobody can tell, all within `deadline_s`; each carries its evidence.
+        Indeterminate where nobody can tell, all within `deadline_s`, each with its evidence; KeyConflict
+        where the key stands for other arguments.  Cancelled, an unkeyed request is cancelled at the server;
+        a keyed one goes on.
         """
-        ticket = await self.submit(method, params, deadline_s=deadline_s)
+        ticket = await self.submit(
+            method,
+            params,
+            idempotency_key=idempotency_key,
+            deadline_s=deadline_s,
+            may_repeat=may_repeat,
+        )
         return await ticket.wait()
 
     async def submit(
-        self, method: str, params: Mapping[str, Any] | None = None, *, deadline_s: float = 60.0
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        idempotency_key: str | None = None,
+        deadline_s: float = 60.0,
+        may_repeat: bool = False,
     ) -> CallTicket:
         """Send a request and return its ticket at once; raises SessionOver after the session's end."""
         await anyio.lowlevel.checkpoint()
-        return self._open_parts.calls.submit(method, params, deadline_s=deadline_s)
+        if idempotency_key is None:
+            return self._open_parts.calls.submit(method, params, deadline_s=deadline_s)
+        return self._open_parts.keyed.submit(
+            method, params, idempotency_key, deadline_s=deadline_s, may_repeat=may_repeat
+        )
 
     async def ping(self, *, deadline_s: float = 10.0) -> None:
         """Ask the server for a sign of life; raises as `request`."""
@@ -210,23 +243,38 @@ class Connection:
         return self._inbox.read()
 
     def accept(self, stream: str = STANDALONE) -> None:
-        """Take the loss of a stream, and read it anew from what the server sends now.
+        """Go on with a stream that was lost or stopped: anew from what the server sends now, or behind the
+        event at which its delivery ended.
 
-        Call it once the state behind the stream has been reconciled.  Raises KeyError for a stream that is
-        not lost.
+        Call it once the state behind the stream has been reconciled.  Raises KeyError for a stream that
+        waits for nothing.
         """
-        self._lost.pop(stream).accept_loss()
+        if stream in self._lost:
+            self._lost.pop(stream).accept_loss()
+            return
+        self._stopped.remove(stream)
+        if self._tasks is not None:
+            self._tasks.start_soon(self._go_on, stream)
+
+    async def _go_on(self, stream: str) -> None:
+        parts = self._open_parts
+        if parts.dispatching is not None:
+            parts.dispatching.reopen(stream)
+        if stream == STANDALONE and STANDALONE not in parts.carrier.streams:
+            parts.carrier.open_standalone(await parts.keeping.restore(stream))
 
     @property
-    def lost_streams(self) -> tuple[str, ...]:
+    def waiting_streams(self) -> tuple[str, ...]:
         """The streams that wait for `accept`."""
-        return tuple(self._lost)
+        return (*self._lost, *self._stopped)
 
     async def run(self) -> None:
-        """Wait until the session ends; raises SessionOver where it ended by itself."""
-        await self._ended.wait()
-        if self._over is not None and self._over.why != str(Why.CLOSED):
-            raise self._over
+        """Wait until the session ends, while handlers do the work.
+
+        Raises StreamLost or DeliveryStopped for a stream that waits for `accept` (call `run` again then),
+        and SessionOver for a session that ended by itself.
+        """
+        await self._inbox.wait_for_end()
 
     # --- what streams hand over (`Sink`)
 
@@ -244,7 +292,8 @@ class Connection:
         if event.method is None:
             self._deliver_parts(driver, event, held)
         elif event.request_id is not None:
-            self._open_parts.replies.take(event.request_id, event.method, event.data, event.place, held)
+            finish = self._finisher(driver, event.place, held)
+            self._open_parts.replies.take(event.request_id, event.method, event.data, event.place, finish)
         else:
             self._deliver_notification(driver, event, held)
 
@@ -259,8 +308,9 @@ class Connection:
                 self._open_parts.replies.take(envelope.request_id, envelope.method, part, event.place, None)
             elif envelope.method is not None:
                 self._put(driver, event, envelope.method, part, None)
-        if held is not None:
-            held.done()
+        finish = self._finisher(driver, event.place, held)
+        if finish is not None:
+            finish()
 
     def _deliver_notification(self, driver: StreamDriver, event: do.Deliver, held: Held | None) -> None:
         assert event.method is not None
@@ -272,6 +322,10 @@ class Connection:
     def _put(
         self, driver: StreamDriver, event: do.Deliver, method: str, data: bytes, held: Held | None
     ) -> None:
+        dispatching = self._open_parts.dispatching
+        # The ledger moves its mark itself with what it dispatches.
+        done = None if held is None else held.done
+        finish = done if dispatching is not None else self._finisher(driver, event.place, held)
         arrival = Arrival(
             driver.name,
             event.place,
@@ -280,9 +334,44 @@ class Connection:
             event.judgement,
             driver.stream.verdict,
             event.at_most_once,
-            held,
+            finish,
         )
-        self._inbox.put(arrival)
+        if dispatching is not None:
+            dispatching.take(driver, arrival)
+        else:
+            self._inbox.put(arrival)
+
+    def _finisher(self, driver: StreamDriver, place: Place, held: Held | None) -> Callable[[], None] | None:
+        """Return what to call once an event is processed: the ledger's mark first, then the stream's."""
+        if held is None or not self._keeps(driver):
+            return None if held is None else held.done
+        keeping = self._open_parts.keeping
+
+        def finish() -> None:
+            keeping.pass_over(driver.name, place)
+            held.done()
+
+        return finish
+
+    def _keeps(self, driver: StreamDriver) -> bool:
+        """Return whether a stream is kept beyond this process."""
+        if self._ledger is None:
+            return False
+        return driver.kind is StreamKind.STANDALONE or self._open_parts.keyed.owns(driver)
+
+    def _stop_delivery(self, driver: StreamDriver, report: DispatchReport) -> None:
+        name = driver.name
+        why = f"{report.outcome}, {report.why}"
+        text = f"an event of {report.delivery.name} ended the delivery of {name!r}: {why}"
+        if driver.kind is StreamKind.STANDALONE:
+            self._stopped.add(name)
+            driver.abandon()
+        self._inbox.interrupt(DeliveryStopped(text, name, report))
+
+    def pass_over(self, driver: StreamDriver, event: do.PassOver) -> None:
+        """Take note of an event without effect."""
+        if self._keeps(driver):
+            self._open_parts.keeping.pass_over(driver.name, event.place)
 
     def repeat(self, driver: StreamDriver, event: do.PassOver) -> None:
         """Answer a server's request again if it came again."""
@@ -290,11 +379,13 @@ class Connection:
 
     def answer(self, driver: StreamDriver, answer: do.Answer) -> None:
         """Settle a request with its answer."""
+        if answer.place is not None and self._keeps(driver):
+            self._open_parts.keeping.pass_over(driver.name, answer.place)
         self._open_parts.calls.answer(answer.request_id, answer.data)
 
     def settle(self, driver: StreamDriver, settled: do.Settle) -> None:
         """Settle a request without one."""
-        self._open_parts.calls.settle(driver, settled.request_id, settled.outcome)
+        self._open_parts.calls.settle(settled.request_id, settled.outcome)
 
     def report(self, driver: StreamDriver, verdict: ResumeVerdict) -> None:
         """Tell the application a verdict."""
@@ -306,7 +397,9 @@ class Connection:
 
     def keep(self, driver: StreamDriver, record: StreamRecord) -> None:
         """Keep a stream's record, and tell of a stream that was lost."""
-        if driver.is_lost:
+        if self._keeps(driver):
+            self._open_parts.keeping.keep(driver.name, record)
+        if driver.is_lost and driver.name not in self._lost:
             self._lost[driver.name] = driver
             verdict = driver.stream.verdict
             why = "" if verdict is None else f" ({verdict.why})"
@@ -315,17 +408,19 @@ class Connection:
 
     def end(self, driver: StreamDriver, end: do.End) -> None:
         """Take note of a stream's end, which may be the session's."""
-        if end.extent is do.Extent.SESSION:
+        self._open_parts.keeping.forget(driver.name)
+        if end.extent is do.Extent.SESSION and not self._is_opening:
             self._end(SessionOver(f"the session is over ({end.why})", why=str(end.why)))
 
     def _end(self, over: SessionOver) -> None:
         if self._over is not None:
             return
         self._over = over
-        self._ended.set()
         if self._parts is not None:
             self._parts.calls.close(over)
         self._inbox.close(None if over.why == str(Why.CLOSED) else over)
         if over.why != str(Why.CLOSED) and self._parts is not None:
             for driver in list(self._parts.carrier.streams.values()):
                 driver.abandon()
+            if self._ledger is not None:
+                self._parts.keeping.keep_session(SessionRecord(session_id=None, revision=self.revision))

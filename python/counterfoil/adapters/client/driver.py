@@ -19,7 +19,7 @@ from counterfoil.adapters.client.marks import Held, Marks
 from counterfoil.adapters.client.wakeups import Wakeup, Wakeups
 from counterfoil.errors import HttpFault
 from counterfoil.model.stream import StreamRecord
-from counterfoil.model.tokens import Why
+from counterfoil.model.tokens import StreamKind, Why
 from counterfoil.model.verdicts import Resumed, ResumeVerdict, Skipped
 from counterfoil.protocol.client_stream import ClientStream
 from counterfoil.protocol.client_stream.states import State
@@ -41,6 +41,10 @@ class Sink(Protocol):
 
     def repeat(self, driver: StreamDriver, event: do.PassOver) -> None:
         """Take note of an event that came again."""
+        ...
+
+    def pass_over(self, driver: StreamDriver, event: do.PassOver) -> None:
+        """Take note of an event that has a place in its stream and no effect."""
         ...
 
     def answer(self, driver: StreamDriver, answer: do.Answer) -> None: ...
@@ -74,6 +78,7 @@ class StreamDriver:
         wakeups: Wakeups,
         sink: Sink,
         name: str,
+        kind: StreamKind,
         body: bytes | None = None,
         extra_headers: Mapping[str, str] | None = None,
         dropped_headers: frozenset[str] = frozenset(),
@@ -81,10 +86,13 @@ class StreamDriver:
         self.stream = stream
         #: The reader's own handle of the stream.
         self.name = name
+        self.kind = kind
         #: The status of the last answer; None while there was none.
         self.status: int | None = None
         #: Headers of the last answer.
         self.headers: Mapping[str, str] = {}
+        #: Headers of the answer to the request itself; None before it came.
+        self.post_headers: Mapping[str, str] | None = None
         #: The body of a refused request, as far as it came.
         self.refusal = b""
         #: What ended the stream, once it has.
@@ -106,6 +114,7 @@ class StreamDriver:
         self._is_paused = False
         self._is_closed = False
         self._is_feeding = False
+        self._has_cursor = stream.has_cursor
         self._waiting: deque[do.Command] = deque()
 
     # --- what others tell it
@@ -175,6 +184,8 @@ class StreamDriver:
             headers["content-type"] = "application/json"
         async with self._port.exchange(method, headers, body) as exchange:
             self.status, self.headers = exchange.status, exchange.headers
+            if body is not None:
+                self.post_headers = exchange.headers
             if exchange.status >= 400 and body is not None:
                 # What the server says of a refused request goes with the refusal, if it comes at once.
                 with suppress(HttpFault):
@@ -195,6 +206,9 @@ class StreamDriver:
             self._is_feeding = True
             self._tell(inputs.BytesReceived(chunk))
             self._is_feeding = False
+            if not self._has_cursor and self.stream.has_cursor:
+                self._has_cursor = True
+                self._sink.keep(self, self.stream.record)
             if self._is_paused or not self._sink.has_room:
                 await self._wait_to_read()
         if self.ended is not None and self.ended.why is Why.ENDED:
@@ -281,6 +295,7 @@ class StreamDriver:
 
     def _pass_over(self, command: do.PassOver) -> None:
         if isinstance(command.judgement, Skipped):
+            self._sink.pass_over(self, command)
             self._marks.add(command.place.position).done()
         else:
             # Its first copy is held, and says when it is done.

@@ -5,12 +5,14 @@ It sends what the handshake needs and nothing else; `connect` calls it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from counterfoil.adapters.client.calls import Calls
 from counterfoil.adapters.client.carrier import Carrier
+from counterfoil.adapters.client.driver import StreamDriver
 from counterfoil.adapters.client.messages import Peer, write_notification
 from counterfoil.errors import HandshakeFailed, Indeterminate, NotApplied, RequestFailed
 from counterfoil.protocol.revisions import capabilities_of
@@ -20,11 +22,12 @@ _BEFORE_NEGOTIATION = frozenset({"mcp-protocol-version"})
 
 
 class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server says of itself."""
+    """What a server says of itself; `headers` are those of the answer in which it did."""
 
     info: dict[str, Any] = {}
     capabilities: dict[str, Any] = {}
     instructions: str | None = None
+    headers: Mapping[str, str] = {}
 
 
 async def open_session(
@@ -41,7 +44,7 @@ async def open_session(
     try:
         if offered.has_sessions:
             return await _initialize(carrier, calls, peer, within_s)
-        return await _discover(calls, within_s)
+        return await _discover(carrier, calls, within_s)
     except (RequestFailed, NotApplied, Indeterminate) as error:
         raise HandshakeFailed(f"the server did not open a session: {error}") from error
 
@@ -62,20 +65,22 @@ async def _initialize(carrier: Carrier, calls: Calls, peer: Peer, within_s: floa
     carrier.revision = known.revision
     carrier.session_id = driver.stream.session_id
     await carrier.post(write_notification("notifications/initialized"))
-    return _facts(result)
+    return _facts(result, driver)
 
 
-async def _discover(calls: Calls, within_s: float) -> ServerFacts:
-    result = _object(await calls.submit("server/discover", {}, deadline_s=within_s).wait())
-    return _facts(result)
+async def _discover(carrier: Carrier, calls: Calls, within_s: float) -> ServerFacts:
+    ticket = calls.submit("server/discover", {}, deadline_s=within_s)
+    driver = carrier.streams[f"call-{ticket.request_id}"]
+    return _facts(_object(await ticket.wait()), driver)
 
 
-def _facts(result: dict[str, Any]) -> ServerFacts:
+def _facts(result: dict[str, Any], driver: StreamDriver) -> ServerFacts:
     instructions = result.get("instructions")
     return ServerFacts(
         info=_object(result.get("serverInfo", {})),
         capabilities=_object(result.get("capabilities", {})),
         instructions=instructions if isinstance(instructions, str) else None,
+        headers=driver.post_headers or {},
     )
 
 

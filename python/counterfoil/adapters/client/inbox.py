@@ -7,13 +7,13 @@ room; nothing is then held back, because nothing would ever read it.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
 import anyio
 import anyio.lowlevel
 
-from counterfoil.adapters.client.marks import Held
 from counterfoil.adapters.client.messages import read_params
 from counterfoil.model.stream import Place
 from counterfoil.model.verdicts import EventJudgement, ResumeVerdict
@@ -32,7 +32,7 @@ class Arrival:
     `verdict` that on its stream.  `at_most_once` says that the stream was not proven continuous.
     """
 
-    __slots__ = ("at_most_once", "data", "held", "judgement", "method", "place", "stream", "verdict")
+    __slots__ = ("at_most_once", "data", "finish", "judgement", "method", "place", "stream", "verdict")
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Arrival:
         judgement: EventJudgement,
         verdict: ResumeVerdict | None,
         at_most_once: bool,
-        held: Held | None,
+        finish: Callable[[], None] | None,
     ) -> None:
         self.stream = stream
         self.place = place
@@ -52,7 +52,8 @@ class Arrival:
         self.judgement = judgement
         self.verdict = verdict
         self.at_most_once = at_most_once
-        self.held = held
+        #: To be called once the event is processed; None for one that has no place in a sequence.
+        self.finish = finish
 
     def __repr__(self) -> str:
         return f"<Arrival {self.method} on {self.stream} at {self.place.position}>"
@@ -138,6 +139,16 @@ class Inbox:
             await self._changed.wait()
         return self._take()
 
+    async def wait_for_end(self) -> None:
+        """Return at the end without taking anything; raises what interrupted or closed the connection."""
+        while not self._is_closed:
+            if self._interrupts:
+                raise self._interrupts.popleft()
+            self._changed = anyio.Event()
+            await self._changed.wait()
+        if self._closed_by is not None:
+            raise self._closed_by
+
     def _take(self) -> Arrival:
         arrival = self._arrivals.popleft()
         self._size -= len(arrival.data)
@@ -181,5 +192,5 @@ class Arrivals:
 
 
 def _finish(arrival: Arrival) -> None:
-    if arrival.held is not None:
-        arrival.held.done()
+    if arrival.finish is not None:
+        arrival.finish()

@@ -15,7 +15,6 @@ import anyio
 import anyio.abc
 
 from counterfoil.adapters.client.carrier import Carrier
-from counterfoil.adapters.client.marks import Held
 from counterfoil.adapters.client.messages import read_params, write_error, write_result
 from counterfoil.errors import RequestUnanswerable
 from counterfoil.model.stream import Place
@@ -53,7 +52,9 @@ class Replies:
         self._replies: OrderedDict[tuple[type, int | str, bytes], _Reply] = OrderedDict()
         self._by_place: dict[tuple[str, str, int], _Reply] = {}
 
-    def take(self, request_id: int | str, method: str, data: bytes, place: Place, held: Held | None) -> None:
+    def take(
+        self, request_id: int | str, method: str, data: bytes, place: Place, finish: Callable[[], None] | None
+    ) -> None:
         """Answer a request; one that is known by id and bytes gets the reply that it got before."""
         key = (type(request_id), request_id, hashlib.blake2b(data, digest_size=16).digest())
         reply = self._replies.get(key)
@@ -61,10 +62,10 @@ class Replies:
             reply = self._replies[key] = _Reply()
             self._note(reply, place)
             self._make_room()
-            self._tasks.start_soon(self._answer, reply, request_id, method, data, held)
+            self._tasks.start_soon(self._answer, reply, request_id, method, data, finish)
         else:
             self._note(reply, place)
-            self._post_again(reply, held)
+            self._post_again(reply, finish)
 
     def repeat(self, place: Place) -> None:
         """Post the reply to the request at this place again, if the server never took it."""
@@ -79,15 +80,20 @@ class Replies:
                 reply.scope.cancel()
 
     async def _answer(
-        self, reply: _Reply, request_id: int | str, method: str, data: bytes, held: Held | None
+        self,
+        reply: _Reply,
+        request_id: int | str,
+        method: str,
+        data: bytes,
+        finish: Callable[[], None] | None,
     ) -> None:
         with reply.scope:
             reply.body = await self._make_body(request_id, method, data)
         if reply.body is not None:
             await self._post(reply)
         reply.is_busy = False
-        if held is not None:
-            held.done()
+        if finish is not None:
+            finish()
 
     async def _make_body(self, request_id: int | str, method: str, data: bytes) -> bytes:
         if method == "ping":
@@ -103,19 +109,19 @@ class Replies:
             # Only the kind: an exception's text may hold what the server must not see.
             return write_error(request_id, INTERNAL_ERROR, f"the client failed: {type(error).__name__}")
 
-    def _post_again(self, reply: _Reply, held: Held | None) -> None:
+    def _post_again(self, reply: _Reply, finish: Callable[[], None] | None) -> None:
         if reply.is_busy or reply.body is None:
-            if held is not None:
-                held.done()
+            if finish is not None:
+                finish()
             return
         reply.is_busy = True
-        self._tasks.start_soon(self._post_then_finish, reply, held)
+        self._tasks.start_soon(self._post_then_finish, reply, finish)
 
-    async def _post_then_finish(self, reply: _Reply, held: Held | None) -> None:
+    async def _post_then_finish(self, reply: _Reply, finish: Callable[[], None] | None) -> None:
         await self._post(reply)
         reply.is_busy = False
-        if held is not None:
-            held.done()
+        if finish is not None:
+            finish()
 
     async def _post(self, reply: _Reply) -> None:
         if reply.body is not None:

@@ -11,7 +11,9 @@ from typing import Any, Literal
 import msgspec
 
 from counterfoil.adapters.client.carrier import StreamPolicies
+from counterfoil.adapters.client.dispatching import Confirm
 from counterfoil.adapters.client.replies import Answerer
+from counterfoil.adapters.dispatcher import Policy
 from counterfoil.decisions.reconnect import ReconnectLimits
 from counterfoil.limits import Limits
 from counterfoil.model.verdicts import ResumeVerdict
@@ -40,13 +42,16 @@ class ConnectSettings(msgspec.Struct, frozen=True, kw_only=True):
     on_verdict: VerdictListener | None = None
     on_unverifiable: Literal["end_stream", "at_most_once"] = "end_stream"
     on_lost_stream: Literal["ask", "accept"] = "ask"
+    on_failed: Policy = "end_stream"
+    on_indeterminate: Policy = "end_stream"
+    confirm: Confirm | None = None
     judge_within_s: float = 5.0
     handshake_s: float = 30.0
     declared: Declared = Declared()
     reconnect: ReconnectLimits = ReconnectLimits()
     limits: Limits = Limits()
     standalone: bool = True
-    end_session: bool = True
+    end_session: bool | None = None
 
     @property
     def policies(self) -> StreamPolicies:

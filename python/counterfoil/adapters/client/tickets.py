@@ -122,6 +122,15 @@ class CallTicket:
 
     # --- for the connection
 
+    async def wait_settled(self) -> None:
+        """Wait for the end, whatever it is; cancelling this wait cancels nothing else."""
+        await self._settled.wait()
+
+    def copy(self, other: CallTicket) -> None:
+        """Take the end of another ticket, which must have one."""
+        if other._outcome is not None:
+            self.settle(other._outcome, response=other._response, error=other._error)
+
     def settle_answer(self, response: Response | None) -> None:
         """Take the server's response; None for one that cannot be read."""
         if response is None:

@@ -110,6 +110,11 @@ class ClientStream:
         return self._requests.ids
 
     @property
+    def has_cursor(self) -> bool:
+        """Whether there is a position to ask with."""
+        return self._track.has_cursor
+
+    @property
     def record(self) -> StreamRecord:
         """What to keep of this stream, as of now."""
         return StreamRecord(
