@@ -70,6 +70,8 @@ class ScriptedSession:
             await wire.json(self._handshake(message["id"]), headers=self._session_headers())
         elif message.get("method") == "server/discover":
             await wire.json(self._discovery(message["id"]), headers=self._headers)
+        elif message.get("method") == "ping":
+            await wire.json({"jsonrpc": "2.0", "id": message["id"], "result": {}})
         elif "method" not in message or "id" not in message:
             self.posted.append(message)
             await wire.refuse(202)

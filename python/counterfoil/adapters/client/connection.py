@@ -24,10 +24,10 @@ from counterfoil.adapters.client.inbox import Arrival, Arrivals, Inbox
 from counterfoil.adapters.client.keeping import SessionRecord
 from counterfoil.adapters.client.marks import Held
 from counterfoil.adapters.client.messages import Peer, read_params, split_batch, write_notification
-from counterfoil.adapters.client.parts import Parts, make_parts, note_session, open_or_join
+from counterfoil.adapters.client.parts import Parts, make_parts, note_session, open_dispatcher, open_or_join
 from counterfoil.adapters.client.settings import ConnectSettings
 from counterfoil.adapters.client.tickets import CallTicket
-from counterfoil.adapters.dispatcher import DispatchReport
+from counterfoil.adapters.dispatcher import Dispatcher, DispatchReport
 from counterfoil.errors import ConnectionNotOpen, DeliveryStopped, NotApplied, SessionOver, StreamLost
 from counterfoil.handlers import Handlers
 from counterfoil.model.stream import Place, StreamRecord
@@ -87,22 +87,27 @@ class Connection:
             port = await self._stack.enter_async_context(
                 open_port(self._url, client=self._client, headers=self._headers)
             )
+            ledger, dispatcher = await open_dispatcher(
+                self._stack, self._settings, ledger=self._ledger, handlers=self._handlers
+            )
             self._tasks = await anyio.create_task_group().__aenter__()
-            await self._open(port, self._tasks)
+            await self._open(port, self._tasks, ledger, dispatcher)
         except BaseException as error:
             await self._leave(type(error), error, error.__traceback__)
             raise
         return self
 
-    async def _open(self, port: HttpPort, tasks: anyio.abc.TaskGroup) -> None:
-        parts = await make_parts(
+    async def _open(
+        self, port: HttpPort, tasks: anyio.abc.TaskGroup, ledger: Ledger, dispatcher: Dispatcher | None
+    ) -> None:
+        parts = make_parts(
             port,
             tasks,
-            self._stack,
             self,
             self._settings,
             self._peer,
-            ledger=self._ledger,
+            ledger=ledger,
+            dispatcher=dispatcher,
             handlers=self._handlers,
             on_stop=self._stop_delivery,
             keeps=self._keeps,
@@ -260,7 +265,8 @@ class Connection:
         parts = self._open_parts
         if parts.dispatching is not None:
             parts.dispatching.reopen(stream)
-        if stream == STANDALONE and STANDALONE not in parts.carrier.streams:
+        present = parts.carrier.streams.get(stream)
+        if stream == STANDALONE and (present is None or present.ended is not None):
             parts.carrier.open_standalone(await parts.keeping.restore(stream))
 
     @property

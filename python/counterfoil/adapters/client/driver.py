@@ -206,9 +206,6 @@ class StreamDriver:
             self._is_feeding = True
             self._tell(inputs.BytesReceived(chunk))
             self._is_feeding = False
-            if not self._has_cursor and self.stream.has_cursor:
-                self._has_cursor = True
-                self._sink.keep(self, self.stream.record)
             if self._is_paused or not self._sink.has_room:
                 await self._wait_to_read()
         if self.ended is not None and self.ended.why is Why.ENDED:
@@ -238,6 +235,10 @@ class StreamDriver:
             while self._waiting:
                 self._carry_out(self._waiting[0])
                 self._waiting.popleft()
+            if not self._has_cursor and self.stream.has_cursor:
+                # A restart can ask from here, which the record kept at the beginning could not.
+                self._has_cursor = True
+                self._sink.keep(self, self.stream.record)
 
     def _tell_unless_closed(self, happened: inputs.Happened) -> None:
         if not self._is_closed:

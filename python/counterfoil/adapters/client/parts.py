@@ -47,24 +47,38 @@ class Parts(NamedTuple):
     dispatching: Dispatching | None
 
 
-async def make_parts(
+async def open_dispatcher(
+    stack: AsyncExitStack, settings: ConnectSettings, *, ledger: Ledger | None, handlers: Handlers | None
+) -> tuple[Ledger, Dispatcher | None]:
+    """Open what the handlers need; a ledger of our own is for the connection alone, and forgets with it."""
+    if ledger is None:
+        ledger = await stack.enter_async_context(MemoryLedger(limits=settings.limits))
+    if handlers is None:
+        return ledger, None
+    dispatcher = Dispatcher(
+        ledger,
+        handlers,
+        limits=settings.limits,
+        on_failed=settings.on_failed,
+        on_indeterminate=settings.on_indeterminate,
+    )
+    return ledger, await stack.enter_async_context(dispatcher)
+
+
+def make_parts(
     port: HttpPort,
     tasks: anyio.abc.TaskGroup,
-    stack: AsyncExitStack,
     sink: Sink,
     settings: ConnectSettings,
     peer: Peer,
     *,
-    ledger: Ledger | None,
+    ledger: Ledger,
+    dispatcher: Dispatcher | None,
     handlers: Handlers | None,
     on_stop: Callable[[StreamDriver, DispatchReport], None],
     keeps: Callable[[StreamDriver], bool],
 ) -> Parts:
-    """Make the parts; a ledger of our own is opened for the connection alone, and forgets with it."""
-    if ledger is None:
-        own = MemoryLedger(limits=settings.limits)
-        await stack.enter_async_context(own)
-        ledger = own
+    """Make the parts."""
     scope = Scope(principal=settings.principal or _NOBODY)
     carrier = Carrier(port, tasks, sink, policies=settings.policies)
     carrier.principal = settings.principal
@@ -74,15 +88,7 @@ async def make_parts(
         calls, ledger, keeping, tasks, scope=scope, server=carrier.server, reconnect=settings.reconnect
     )
     dispatching = None
-    if handlers is not None:
-        dispatcher = Dispatcher(
-            ledger,
-            handlers,
-            limits=settings.limits,
-            on_failed=settings.on_failed,
-            on_indeterminate=settings.on_indeterminate,
-        )
-        await stack.enter_async_context(dispatcher)
+    if dispatcher is not None and handlers is not None:
         dispatching = Dispatching(
             dispatcher,
             handlers,
