@@ -152,11 +152,13 @@ async def test_one_key_is_sent_once_and_gives_its_result_again_in_a_later_proces
     with anyio.fail_after(15):
         async with open_scripted(session) as server:
             for _ in range(3):
-                async with SqliteLedger(tmp_path / "calls.db") as ledger:
-                    async with connect(server.url, ledger=ledger, standalone=False) as connection:
-                        for _ in range(2):
-                            result = await connection.request("tools/call", ORDER, idempotency_key="order-17")
-                            assert result["content"][0]["text"] == "done"
+                async with (
+                    SqliteLedger(tmp_path / "calls.db") as ledger,
+                    connect(server.url, ledger=ledger, standalone=False) as connection,
+                ):
+                    for _ in range(2):
+                        result = await connection.request("tools/call", ORDER, idempotency_key="order-17")
+                        assert result["content"][0]["text"] == "done"
     assert len(session.calls) == 1
     own = session.calls[0]["params"]["_meta"][CALL_META]
     assert (own["v"], own["on_disconnect"]) == (1, "detach")
@@ -238,9 +240,11 @@ async def test_a_lost_call_is_sent_again_under_a_new_id_to_a_server_that_offered
 
     session = ScriptedSession(play, revision=revision, headers=OFFERED)
     with anyio.fail_after(10):
-        async with MemoryLedger() as ledger:
-            async with connected(session, ledger, revision=revision) as (connection, _):
-                assert await connection.request("tools/call", ORDER, idempotency_key="k")
+        async with (
+            MemoryLedger() as ledger,
+            connected(session, ledger, revision=revision) as (connection, _),
+        ):
+            assert await connection.request("tools/call", ORDER, idempotency_key="k")
     assert len({message["id"] for message in session.calls}) == 3
     assert len({message["params"]["_meta"][CALL_META]["key"] for message in session.calls}) == 1
 
@@ -251,9 +255,11 @@ async def test_a_lost_call_that_may_be_repeated_is_sent_again() -> None:
 
     session = ScriptedSession(play, revision="2026-07-28")
     with anyio.fail_after(10):
-        async with MemoryLedger() as ledger:
-            async with connected(session, ledger, revision="2026-07-28") as (connection, _):
-                assert await connection.request("tools/call", ORDER, idempotency_key="k", may_repeat=True)
+        async with (
+            MemoryLedger() as ledger,
+            connected(session, ledger, revision="2026-07-28") as (connection, _),
+        ):
+            assert await connection.request("tools/call", ORDER, idempotency_key="k", may_repeat=True)
     assert len(session.calls) == 3
 
 
@@ -305,14 +311,16 @@ async def test_a_question_is_kept_for_an_equal_round_and_another_round_is_sent()
 
     session = ScriptedSession(play, revision="2026-07-28")
     with anyio.fail_after(10):
-        async with MemoryLedger() as ledger:
-            async with connected(session, ledger, revision="2026-07-28") as (connection, _):
-                for _ in range(2):
-                    question = await connection.request("tools/call", ORDER, idempotency_key="k")
-                    assert question["resultType"] == "input_required"
-                answer = {**ORDER, "inputResponses": {"q": 2}, "requestState": "s"}
-                result = await connection.request("tools/call", answer, idempotency_key="k")
-                assert result["content"][0]["text"] == "done"
+        async with (
+            MemoryLedger() as ledger,
+            connected(session, ledger, revision="2026-07-28") as (connection, _),
+        ):
+            for _ in range(2):
+                question = await connection.request("tools/call", ORDER, idempotency_key="k")
+                assert question["resultType"] == "input_required"
+            answer = {**ORDER, "inputResponses": {"q": 2}, "requestState": "s"}
+            result = await connection.request("tools/call", answer, idempotency_key="k")
+            assert result["content"][0]["text"] == "done"
     assert len(session.calls) == 2
 
 
@@ -352,20 +360,23 @@ async def test_a_lost_standalone_stream_waits_until_its_loss_is_accepted() -> No
     handlers = Handlers()
     count_stock(handlers, applied)
     with anyio.fail_after(10):
-        async with MemoryLedger() as ledger, open_scripted(session) as server:
-            async with connect(server.url, ledger=ledger, handlers=handlers, reconnect=QUICK) as connection:
-                log.append()
-                await until(lambda: applied == [1])
-                log.lost = True
-                log.cut()
-                with pytest.raises(StreamLost) as lost:
-                    await connection.run()
-                assert (lost.value.stream, lost.value.verdict.why) == ("standalone", Why.TRIMMED)  # type: ignore[attr-defined]
-                assert connection.waiting_streams == ("standalone",)
-                connection.accept(lost.value.stream)
-                await until(lambda: len(session.gets) >= 3)
-                log.append()
-                await until(lambda: applied == [1, 2])
+        async with (
+            MemoryLedger() as ledger,
+            open_scripted(session) as server,
+            connect(server.url, ledger=ledger, handlers=handlers, reconnect=QUICK) as connection,
+        ):
+            log.append()
+            await until(lambda: applied == [1])
+            log.lost = True
+            log.cut()
+            with pytest.raises(StreamLost) as lost:
+                await connection.run()
+            assert (lost.value.stream, lost.value.verdict.why) == ("standalone", Why.TRIMMED)  # type: ignore[attr-defined]
+            assert connection.waiting_streams == ("standalone",)
+            connection.accept(lost.value.stream)
+            await until(lambda: len(session.gets) >= 3)
+            log.append()
+            await until(lambda: applied == [1, 2])
 
 
 async def test_a_failing_handler_stops_its_stream_and_accepting_goes_on_behind_it() -> None:
@@ -381,17 +392,19 @@ async def test_a_failing_handler_stops_its_stream_and_accepting_goes_on_behind_i
             raise RuntimeError("the warehouse burns")
 
     with anyio.fail_after(10):
-        async with MemoryLedger() as ledger:
-            async with connected(session, ledger, handlers=handlers) as (connection, _):
-                log.append(4)
-                with pytest.raises(DeliveryStopped) as stopped:
-                    await connection.run()
-                assert applied == [1, 2]
-                assert stopped.value.report.outcome == "indeterminate"  # type: ignore[attr-defined]
-                connection.accept("standalone")
-                await until(lambda: applied == [1, 2, 3, 4])
-                doubtful = [entry.label async for entry in ledger.indeterminate()]
-                assert doubtful == ["notifications/stock"]
+        async with (
+            MemoryLedger() as ledger,
+            connected(session, ledger, handlers=handlers) as (connection, _),
+        ):
+            log.append(4)
+            with pytest.raises(DeliveryStopped) as stopped:
+                await connection.run()
+            assert applied == [1, 2]
+            assert stopped.value.report.outcome == "indeterminate"  # type: ignore[attr-defined]
+            connection.accept("standalone")
+            await until(lambda: applied == [1, 2, 3, 4])
+            doubtful = [entry.label async for entry in ledger.indeterminate()]
+            assert doubtful == ["notifications/stock"]
 
 
 async def test_a_kind_that_is_unsafe_on_the_ledger_is_refused_at_the_start() -> None:
@@ -424,12 +437,14 @@ def stock(transaction, delivery):
     transaction.execute("insert into stock values (?)", (delivery.params["data"],))
 
 async def main():
-    async with counterfoil.SqliteLedger(database) as ledger:
-        async with counterfoil.connect(url, ledger=ledger, handlers=handlers) as connection:
-            print("ready", flush=True)
-            result = await connection.request("tools/call", {"name": "slow"}, idempotency_key="call-1")
-            print("answered", flush=True)
-            await anyio.sleep_forever()
+    async with (
+        counterfoil.SqliteLedger(database) as ledger,
+        counterfoil.connect(url, ledger=ledger, handlers=handlers) as connection,
+    ):
+        print("ready", flush=True)
+        result = await connection.request("tools/call", {"name": "slow"}, idempotency_key="call-1")
+        print("answered", flush=True)
+        await anyio.sleep_forever()
 
 anyio.run(main, backend=sys.argv[4])
 """
@@ -494,9 +509,11 @@ async def test_kill_minus_nine_loses_and_doubles_nothing(
                         await anyio.sleep(0.02 * turn)
                     child.kill()
                     await child.wait()
-            async with SqliteLedger(database) as ledger:
-                async with connect(server.url, ledger=ledger, handlers=handlers_of_stock()):
-                    await until(lambda: count_rows(database) >= log.last)
+            async with (
+                SqliteLedger(database) as ledger,
+                connect(server.url, ledger=ledger, handlers=handlers_of_stock()),
+            ):
+                await until(lambda: count_rows(database) >= log.last)
                 assert [entry async for entry in ledger.indeterminate()] == []
     assert rows_of(database) == list(range(1, log.last + 1))
     assert len(request_ids) == 1
