@@ -172,7 +172,8 @@ def _entry_json(entry: Entry) -> dict[str, Any]:
 
 
 def _entry_lines(entry: Entry) -> Iterator[str]:
-    outcome = entry.outcome.value if entry.outcome is not None else entry.state
+    is_settled = entry.state == "settled" and entry.outcome is not None
+    outcome = entry.outcome.value if is_settled and entry.outcome is not None else entry.state
     whose = "/".join(part or "-" for part in (entry.tenant, entry.principal, entry.session))
     what = f"{entry.what} {entry.idempotency_key}" + (f" of stream {entry.stream}" if entry.stream else "")
     yield f"{_name(entry)}  {outcome:13}  {what}  at {entry.server}  for {whose}"

@@ -506,7 +506,7 @@ def begin_stream(
 ) -> StreamMark:
     """Put the base of a stream at `place`: everything up to it is behind the reader.
 
-    Within one epoch the mark never goes back.
+    Within one epoch the mark never goes back.  A base has no outcome, and so no commit that could prove it.
     """
     stream = encode_stream(scope, place.server, place.stream)
     mark = book.mark(stream)
@@ -516,7 +516,7 @@ def begin_stream(
             processed=place.position,
             event_id=place.event_id,
             digest=place.digest,
-            commit=moment.commit,
+            commit=0,
             record=mark.record if mark is not None else b"",
         )
     elif place.position > mark.processed:
@@ -525,7 +525,7 @@ def begin_stream(
             processed=place.position,
             event_id=place.event_id,
             digest=place.digest,
-            commit=moment.commit,
+            commit=0,
             last=None,
             ahead=tuple(one for one in mark.ahead if one.position > place.position),
         )
@@ -604,7 +604,7 @@ def check_witness(mark: StreamMark) -> str | None:
     """Prove that one commit wrote the mark and the outcome at the mark; None if so, else what is wrong."""
     last = mark.last
     if last is None:
-        return None if mark.commit == 0 or mark.processed == 0 else "the outcome at the mark is missing"
+        return None if mark.commit == 0 else "the outcome at the mark is missing"
     if last.position != mark.processed:
         return f"the mark stands at {mark.processed}, the outcome beside it is of {last.position}"
     if last.commit != mark.commit:

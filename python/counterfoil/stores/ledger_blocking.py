@@ -77,6 +77,22 @@ class BlockingLedger:
         """Take back an intent whose handler was not called."""
         self._ledger.release(claimed).wait_blocking()
 
+    def record(self, intent: Intent, settlement: Settlement) -> ClaimAnswer | Settled:
+        """Write an outcome for a key that nobody runs now."""
+        return self._ledger.record(intent, settlement).wait_blocking()
+
+    def await_input(self, claimed: Claimed, question: bytes) -> None:
+        """Keep the question that a call was answered with."""
+        self._ledger.await_input(claimed, question).wait_blocking()
+
+    def begin_cancelling(self, claimed: Claimed) -> None:
+        """Note that the call was cancelled."""
+        self._ledger.begin_cancelling(claimed).wait_blocking()
+
+    def mark_delivered(self, claimed: Claimed) -> None:
+        """Note that the answer was handed over."""
+        self._ledger.mark_delivered(claimed).wait_blocking()
+
     def skip(self, scope: Scope, place: EventPlace) -> None:
         """Let the mark pass an event that nothing handles; written with the next commit."""
         self._ledger.skip(scope, place)
