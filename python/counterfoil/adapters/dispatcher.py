@@ -49,12 +49,20 @@ from counterfoil.model.ledger_verdicts import (
 )
 from counterfoil.model.tokens import HandlerKind, OutcomeToken
 from counterfoil.native import Scope
+from counterfoil.protocol.dispatch_machine import State, Step, advance
 from counterfoil.protocol.ledger_steps import Intent, Settlement
 from counterfoil.stores.ledger_interface import Ledger, Transaction
 from counterfoil.stores.tickets import Ticket, wake
 
 Policy = Literal["end_stream", "park"]
 _COMPLETED = Settlement(outcome=OutcomeToken.COMPLETED)
+_NOT_APPLIED = Settlement(outcome=OutcomeToken.NOT_APPLIED, why="handler")
+_CANCELLED = Settlement(
+    outcome=OutcomeToken.INDETERMINATE,
+    why="cancelled",
+    evidence="the handler was cancelled after it had begun",
+    parked=True,
+)
 #: How often the write of an outcome alone is tried, and how long a copy waits between looks at a run
 #: elsewhere.
 _SETTLE_TRIES = 3
@@ -107,6 +115,25 @@ class _Stream:
         self.waiting: deque[tuple[Delivery, DispatchTicket]] = deque()
         self.is_running = False
         self.ended = ""
+
+
+class _Run:
+    """One event on its way, and where its dispatch stands in the machine's table."""
+
+    __slots__ = ("delivery", "handler", "intent", "key", "state", "ticket")
+
+    def __init__(self, delivery: Delivery, handler: Handler, ticket: DispatchTicket) -> None:
+        self.delivery = delivery
+        self.handler = handler
+        self.ticket = ticket
+        self.intent = _intent_of(delivery, handler)
+        self.key = _sink_key(self.intent)
+        self.state = State.RECEIVED
+
+    def step(self, *steps: Step) -> None:
+        """Walk the table; a step that the state does not know is a bug, and raises."""
+        for step in steps:
+            self.state = advance(self.handler.kind, self.state, step)
 
 
 class _Failure(Exception):
@@ -239,12 +266,11 @@ class Dispatcher:
             self._ledger.skip(delivery.scope, delivery.place)
             await anyio.lowlevel.checkpoint()
             return DispatchReport(delivery=delivery, outcome=OutcomeToken.COMPLETED, why="no-handler")
-        intent = _intent_of(delivery, handler)
+        run = _Run(delivery, handler, ticket)
         self._reach("B1")
         try:
-            if handler.kind is HandlerKind.TRANSACTIONAL:
-                return await self._run_transactional(delivery, handler, intent, ticket)
-            return await self._run_outside(delivery, handler, intent, ticket)
+            is_atomic = handler.kind is HandlerKind.TRANSACTIONAL
+            report = await (self._run_transactional(run) if is_atomic else self._run_outside(run))
         except (LedgerError, ForkedHandle, ReentrantCall) as error:
             # The store failed: fail closed.  What the row says decides when the stream is resumed.
             ambiguous = isinstance(error, LedgerFailed) and error.ambiguous
@@ -256,104 +282,155 @@ class Dispatcher:
                 ends_stream=True,
                 error=error,
             )
+        if run.state is State.SETTLED:
+            run.step(Step.ACKNOWLEDGEMENT_SENT)
+        return report
 
-    async def _run_transactional(
-        self, delivery: Delivery, handler: Handler, intent: Intent, ticket: DispatchTicket
-    ) -> DispatchReport | None:
+    # --- effect, outcome and cursor in one commit ---
+
+    async def _run_transactional(self, run: _Run) -> DispatchReport:
         error: BaseException = NotApplied("no attempt was made")
         for attempt in range(1, self._limits.attempts + 1):
             try:
-                arguments = [delivery]
-                if handler.prepare is not None:
-                    arguments.append(await handler.prepare(delivery))
-                answer = await self._apply(intent, _plain_call(handler, arguments), delivery, ticket)
+                arguments: list[Any] = [run.delivery]
+                if run.handler.prepare is not None:
+                    arguments.append(await run.handler.prepare(run.delivery))
+                answer = await self._apply(run, _plain_call(run.handler, arguments))
             except (LedgerError, ForkedHandle, ReentrantCall):
+                run.step(Step.STORE_FAILED)
                 raise
             except Exception as raised:
                 error = raised
                 if attempt < self._limits.attempts:
                     await self._back_off(attempt)
                 continue
-            return self._report_answer(delivery, answer)
-        return await self._record_failure(delivery, intent, error)
+            return self._report_answer(run.delivery, answer)
+        run.step(Step.ATTEMPTS_USED_UP)
+        settlement = _failure_of(error)
+        recorded = await self._ledger.record(run.intent, settlement)
+        run.step(Step.OUTCOME_DURABLE)
+        if isinstance(recorded, Settled):
+            return self._report(run, settlement, error, recorded.processed)
+        return self._report_answer(run.delivery, recorded)
 
-    async def _apply(
-        self,
-        intent: Intent,
-        call: Callable[[Transaction], object],
-        delivery: Delivery,
-        ticket: DispatchTicket,
-    ) -> ClaimAnswer | Settled:
-        work = self._ledger.apply(intent, call)
+    async def _apply(self, run: _Run, call: Callable[[Transaction], object]) -> ClaimAnswer | Settled:
+        while True:
+            work = self._ledger.apply(run.intent, call)
+            try:
+                answer = await work
+            except anyio.get_cancelled_exc_class():
+                if work.withdraw():
+                    run.step(Step.CANCELLED)
+                    self._finish(run.ticket, _refusal(run.delivery, "cancelled"))
+                else:
+                    # The ledger's thread has it and will finish it; the ticket learns of it from there.
+                    work.when_settled(partial(self._finish_from_work, run, work))
+                raise
+            except (LedgerError, ForkedHandle, ReentrantCall):
+                raise
+            except Exception:
+                run.step(Step.HANDLER_BEGUN, Step.HANDLER_FAILED)
+                raise
+            if isinstance(answer, Settled):
+                run.step(Step.HANDLER_BEGUN, Step.HANDLER_RETURNED, Step.OUTCOME_DURABLE)
+                return answer
+            if not isinstance(answer, Running):
+                run.step(Step.FOUND_SETTLED)
+                return answer
+            await self._wait_for_other_run(run)
+
+    async def _wait_for_other_run(self, run: _Run) -> None:
+        """Suppress a copy until the run elsewhere in this process has settled the event."""
+        run.step(Step.FOUND_RUNNING)
         try:
-            while isinstance(answer := await work, Running):
-                await anyio.sleep(_LOOK_S)
-                work = self._ledger.apply(intent, call)
-            return answer
+            await anyio.sleep(_LOOK_S)
         except anyio.get_cancelled_exc_class():
-            if work.withdraw():
-                self._finish(ticket, _refusal(delivery, "cancelled"))
-            else:
-                # The ledger's thread has it and will finish it; the ticket learns of it from there.
-                work.when_settled(partial(self._finish_from_work, delivery, ticket, work))
+            run.step(Step.CANCELLED)
             raise
+        run.step(Step.OTHER_RUN_ENDED)
 
-    def _finish_from_work(
-        self, delivery: Delivery, ticket: DispatchTicket, work: Ticket[ClaimAnswer | Settled]
-    ) -> None:
+    def _finish_from_work(self, run: _Run, work: Ticket[ClaimAnswer | Settled]) -> None:
         try:
-            report = self._report_answer(delivery, work.result())
+            report = self._report_answer(run.delivery, work.result())
         except Exception as error:
             outcome = work.outcome
             assert outcome != "pending"
-            report = DispatchReport(delivery=delivery, outcome=outcome, why="cancelled", error=error)
-        self._finish(ticket, report)
+            report = DispatchReport(delivery=run.delivery, outcome=outcome, why="cancelled", error=error)
+        self._finish(run.ticket, report)
 
-    async def _run_outside(
-        self, delivery: Delivery, handler: Handler, intent: Intent, ticket: DispatchTicket
-    ) -> DispatchReport | None:
-        claimed = await self._claim(intent, delivery, ticket)
+    # --- an intent before the handler, an outcome after it ---
+
+    async def _run_outside(self, run: _Run) -> DispatchReport | None:
+        claimed = await self._claim(run)
         if not isinstance(claimed, Claimed):
-            return self._report_answer(delivery, claimed)
-        key = _sink_key(intent)
-        error: BaseException = NotApplied("no attempt was made")
+            return self._report_answer(run.delivery, claimed)
         for attempt in range(claimed.tries, self._limits.attempts + 1):
             self._reach("B3")
             try:
-                await self._call(handler, delivery, key, claimed, ticket)
+                await self._call(run, claimed)
             except _Failure as failure:
                 error = failure.cause
             else:
                 self._reach("B5")
-                return await self._settle(delivery, claimed, _COMPLETED, ticket, key)
-            if isinstance(error, NotApplied) or handler.kind is HandlerKind.IDEMPOTENT:
-                if attempt < self._limits.attempts:
-                    claimed = await self._claim_again(attempt, claimed, delivery, ticket)
-                continue
-            settlement = Settlement(
-                outcome=OutcomeToken.INDETERMINATE,
-                why="exception",
-                evidence=f"the handler raised {type(error).__name__} after it had begun",
-                parked=True,
-            )
-            return await self._settle(delivery, claimed, settlement, ticket, key, error)
-        return await self._settle(delivery, claimed, _failure_of(error), ticket, key, error)
+                return await self._settle(run, claimed, _COMPLETED)
+            is_last = attempt == self._limits.attempts
+            if run.handler.kind is HandlerKind.IDEMPOTENT:
+                if is_last:
+                    run.step(Step.ATTEMPTS_USED_UP)
+                    return await self._settle(run, claimed, _failure_of(error), error)
+                claimed = await self._claim_again(attempt, run, claimed)
+            elif not isinstance(error, NotApplied):
+                return await self._settle(run, claimed, _doubt_of(error), error)
+            elif is_last:
+                return await self._settle(run, claimed, _failure_of(error), error)
+            else:
+                # The key is free again, and the next run is one like the first.
+                await self._settle(run, claimed, _NOT_APPLIED, error)
+                await self._back_off(attempt)
+                run.state = State.RECEIVED
+                answer = await self._claim(run)
+                if not isinstance(answer, Claimed):
+                    return self._report_answer(run.delivery, answer)
+                claimed = answer
+        return None
 
-    async def _claim(self, intent: Intent, delivery: Delivery, ticket: DispatchTicket) -> ClaimAnswer:
+    async def _claim(self, run: _Run) -> ClaimAnswer:
         while True:
-            work = self._ledger.claim(intent)
+            work = self._ledger.claim(run.intent)
+            run.step(Step.CLAIM_SENT)
             self._reach("B2")
             try:
                 answer = await work
             except anyio.get_cancelled_exc_class():
+                run.step(Step.CANCELLED)
                 if not work.withdraw():
                     work.when_settled(partial(self._release_late, work))
-                self._finish(ticket, _refusal(delivery, "cancelled"))
+                self._finish(run.ticket, _refusal(run.delivery, "cancelled"))
                 raise
-            if not isinstance(answer, Running):
-                return answer
-            # The run elsewhere in this process will settle it; the copy is suppressed until then.
-            await anyio.sleep(_LOOK_S)
+            except CounterfoilError:
+                run.step(Step.STORE_FAILED)
+                raise
+            if isinstance(answer, Running):
+                await self._wait_for_other_run(run)
+                continue
+            run.step(Step.INTENT_DURABLE if isinstance(answer, Claimed) else Step.FOUND_SETTLED)
+            return answer
+
+    async def _claim_again(self, attempt: int, run: _Run, claimed: Claimed) -> Claimed:
+        """Wait, and count the next run; cancelled here, no run goes on."""
+        work: Ticket[Claimed] | None = None
+        try:
+            await self._back_off(attempt)
+            work = self._ledger.claim_again(claimed)
+            return await work
+        except anyio.get_cancelled_exc_class():
+            run.step(Step.CANCELLED)
+            if work is None or work.withdraw():
+                self._release(claimed)
+            else:
+                work.when_settled(partial(self._release_late, work))
+            self._finish(run.ticket, _refusal(run.delivery, "cancelled"))
+            raise
 
     def _release_late(self, work: Ticket[ClaimAnswer] | Ticket[Claimed]) -> None:
         """A claim that became durable after its waiter was cancelled: nothing was run under it."""
@@ -368,77 +445,66 @@ class Dispatcher:
         with contextlib.suppress(CounterfoilError):  # closed: the next incarnation decides by the kind
             self._ledger.release(claimed)
 
-    async def _call(
-        self, handler: Handler, delivery: Delivery, key: str, claimed: Claimed, ticket: DispatchTicket
-    ) -> None:
+    async def _call(self, run: _Run, claimed: Claimed) -> None:
         """Run the handler; raises _Failure for an exception of its own."""
-        cancelled = anyio.get_cancelled_exc_class()
-        begun = False
-        keyed = {"idempotency_key": key} if handler.kind is HandlerKind.IDEMPOTENT else {}
+        handler = run.handler
+        keyed = {"idempotency_key": run.key} if handler.kind is HandlerKind.IDEMPOTENT else {}
         try:
             await anyio.lowlevel.checkpoint_if_cancelled()
-            begun = True
+            run.step(Step.HANDLER_BEGUN)
             if handler.is_async:
-                await handler.call(delivery, **keyed)
+                await handler.call(run.delivery, **keyed)
             else:
-                await anyio.to_thread.run_sync(lambda: handler.call(delivery, **keyed))
+                await anyio.to_thread.run_sync(lambda: handler.call(run.delivery, **keyed))
             self._reach("B4")
-        except cancelled:
-            self._note_cancelled(handler, delivery, claimed, ticket, begun=begun)
+        except anyio.get_cancelled_exc_class():
+            self._note_cancelled(run, claimed)
             raise
         except Exception as error:
+            run.step(Step.HANDLER_FAILED)
             raise _Failure(error) from error
-        except BaseException as error:
-            self._note_cancelled(handler, delivery, claimed, ticket, begun=begun)
-            raise error
+        except BaseException:
+            self._note_cancelled(run, claimed)
+            raise
+        run.step(Step.HANDLER_RETURNED)
 
-    def _note_cancelled(
-        self, handler: Handler, delivery: Delivery, claimed: Claimed, ticket: DispatchTicket, *, begun: bool
-    ) -> None:
+    def _note_cancelled(self, run: _Run, claimed: Claimed) -> None:
         """Write what a cancelled run leaves behind; it waits for nothing, so no cancellation can cut it."""
-        if not begun or handler.kind is HandlerKind.IDEMPOTENT:
+        begun = run.state is State.RUNNING
+        run.step(Step.CANCELLED)
+        if not begun or run.handler.kind is HandlerKind.IDEMPOTENT:
             self._release(claimed)
             outcome = OutcomeToken.INDETERMINATE if begun else OutcomeToken.NOT_APPLIED
-            self._finish(ticket, DispatchReport(delivery=delivery, outcome=outcome, why="cancelled"))
+            self._finish(run.ticket, DispatchReport(delivery=run.delivery, outcome=outcome, why="cancelled"))
             return
-        settlement = Settlement(
-            outcome=OutcomeToken.INDETERMINATE,
-            why="cancelled",
-            evidence="the handler was cancelled after it had begun",
-            parked=True,
-        )
         with contextlib.suppress(CounterfoilError):  # closed: the next incarnation finds the intent
-            self._ledger.settle(claimed, settlement)
-        self._finish(ticket, self._report(delivery, settlement, self._on_indeterminate, ""))
+            self._ledger.settle(claimed, _CANCELLED)
+        self._finish(run.ticket, self._report(run, _CANCELLED))
 
     async def _settle(
-        self,
-        delivery: Delivery,
-        claimed: Claimed,
-        settlement: Settlement,
-        ticket: DispatchTicket,
-        key: str,
-        error: BaseException | None = None,
+        self, run: _Run, claimed: Claimed, settlement: Settlement, error: BaseException | None = None
     ) -> DispatchReport | None:
         """Write the outcome; the write alone is tried again, never the handler."""
-        policy = self._on_failed if settlement.outcome is OutcomeToken.FAILED else self._on_indeterminate
         for attempt in range(1, _SETTLE_TRIES + 1):
-            work = self._ledger.settle(claimed, settlement)
-            self._reach("B6")
             try:
+                work = self._ledger.settle(claimed, settlement)
+                self._reach("B6")
                 settled = await work
             except (LedgerBusy, LedgerFailed):
                 if attempt == _SETTLE_TRIES:
+                    run.step(Step.STORE_FAILED)
                     raise
+                run.step(Step.COMMIT_REPEATED)
                 await self._back_off(attempt)
                 continue
             except anyio.get_cancelled_exc_class():
                 # Too late to cancel: the handler has returned, and its outcome is on its way.
-                report = self._report(delivery, settlement, policy, key, error)
-                work.when_settled(partial(self._finish_from_outcome, ticket, report, work))
+                report = self._report(run, settlement, error)
+                work.when_settled(partial(self._finish_from_outcome, run.ticket, report, work))
                 raise
+            run.step(Step.OUTCOME_DURABLE)
             self._reach("B7")
-            return self._report(delivery, settlement, policy, key, error, settled.processed)
+            return self._report(run, settlement, error, settled.processed)
         return None
 
     def _finish_from_outcome(
@@ -447,17 +513,6 @@ class Dispatcher:
         if work.outcome is not OutcomeToken.COMPLETED:
             report = msgspec.structs.replace(report, outcome=OutcomeToken.INDETERMINATE, why="store")
         self._finish(ticket, report)
-
-    async def _record_failure(
-        self, delivery: Delivery, intent: Intent, error: BaseException
-    ) -> DispatchReport:
-        settlement = _failure_of(error)
-        answer = await self._ledger.record(intent, settlement)
-        if isinstance(answer, Settled):
-            return self._report(
-                delivery, settlement, self._on_failed, _sink_key(intent), error, answer.processed
-            )
-        return self._report_answer(delivery, answer)
 
     # --- reports ---
 
@@ -483,9 +538,8 @@ class Dispatcher:
                     )
                 outcome = row.outcome if row.outcome is not None else OutcomeToken.COMPLETED
                 if answer.fresh:
-                    policy = self._on_failed if outcome is OutcomeToken.FAILED else self._on_indeterminate
                     settlement = Settlement(outcome=outcome, why=row.why, evidence=row.evidence)
-                    return self._report(delivery, settlement, policy, key)
+                    return self._report_outcome(delivery, settlement, key)
                 return DispatchReport(
                     delivery=delivery,
                     outcome=outcome,
@@ -499,25 +553,35 @@ class Dispatcher:
                 settlement = Settlement(
                     outcome=OutcomeToken.NOT_APPLIED, why="fingerprint", evidence=evidence
                 )
-                return self._report(delivery, settlement, "end_stream", key)
+                return self._report_outcome(delivery, settlement, key)
             case Expired() | Asked() | Running() | Claimed():
                 settlement = Settlement(
                     outcome=OutcomeToken.INDETERMINATE,
                     why="expired",
                     evidence="the key was seen before, and what became of it is forgotten",
                 )
-                return self._report(delivery, settlement, self._on_indeterminate, key)
+                return self._report_outcome(delivery, settlement, key)
 
     def _report(
         self,
-        delivery: Delivery,
+        run: _Run,
         settlement: Settlement,
-        policy: Policy,
-        key: str,
         error: BaseException | None = None,
         processed: int | None = None,
     ) -> DispatchReport:
-        ends = settlement.outcome is not OutcomeToken.COMPLETED and policy == "end_stream"
+        report = self._report_outcome(run.delivery, settlement, run.key)
+        return msgspec.structs.replace(report, error=error, processed=processed)
+
+    def _report_outcome(self, delivery: Delivery, settlement: Settlement, key: str) -> DispatchReport:
+        match settlement.outcome:
+            case OutcomeToken.COMPLETED:
+                ends = False
+            case OutcomeToken.FAILED:
+                ends = self._on_failed == "end_stream"
+            case OutcomeToken.INDETERMINATE:
+                ends = self._on_indeterminate == "end_stream"
+            case OutcomeToken.NOT_APPLIED:
+                ends = True
         return DispatchReport(
             delivery=delivery,
             outcome=settlement.outcome,
@@ -525,8 +589,6 @@ class Dispatcher:
             evidence=settlement.evidence,
             idempotency_key=key,
             ends_stream=ends,
-            processed=processed,
-            error=error,
         )
 
     def _finish(self, ticket: DispatchTicket, report: DispatchReport) -> None:
@@ -545,23 +607,6 @@ class Dispatcher:
     async def _back_off(self, attempt: int) -> None:
         base_s = self._limits.attempt_backoff_ms / 1000
         await anyio.sleep(base_s * 2 ** (attempt - 1) * (0.5 + self._jitter() / 2))
-
-    async def _claim_again(
-        self, attempt: int, claimed: Claimed, delivery: Delivery, ticket: DispatchTicket
-    ) -> Claimed:
-        """Wait, and count the next run; cancelled here, no run goes on."""
-        work: Ticket[Claimed] | None = None
-        try:
-            await self._back_off(attempt)
-            work = self._ledger.claim_again(claimed)
-            return await work
-        except anyio.get_cancelled_exc_class():
-            if work is None or work.withdraw():
-                self._release(claimed)
-            else:
-                work.when_settled(partial(self._release_late, work))
-            self._finish(ticket, _refusal(delivery, "cancelled"))
-            raise
 
     def _reach(self, boundary: str) -> None:
         """A place where tests let a fault happen."""
@@ -595,6 +640,15 @@ def _plain_call(handler: Handler, arguments: list[Any]) -> Callable[[Transaction
             raise UnsafeHandler(f"{handler.name} gave an awaitable: a transactional handler is plain")
 
     return call
+
+
+def _doubt_of(error: BaseException) -> Settlement:
+    return Settlement(
+        outcome=OutcomeToken.INDETERMINATE,
+        why="exception",
+        evidence=f"the handler raised {type(error).__name__} after it had begun",
+        parked=True,
+    )
 
 
 def _failure_of(error: BaseException) -> Settlement:
