@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -10,10 +11,15 @@ from pathlib import Path
 
 import anyio
 import pytest
+from counterfoil.programs.demo.agent import CallRecord, Try
+from counterfoil.programs.demo.columns import Column
+from counterfoil.programs.demo.page import write_page
 from counterfoil.programs.demo.processes import start_child
+from counterfoil.programs.demo.scenes import Scene
+from counterfoil.programs.demo.table import lay_out
 from counterfoil.testing.cuts import Cut
 from counterfoil.testing.exchanges import Exchange
-from counterfoil.testing.link import open_link
+from counterfoil.testing.link import Answered, CutMade, open_link
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
@@ -23,6 +29,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*Async generator:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:.*async_generator:pytest.PytestUnraisableExceptionWarning"),
 ]
+ORDER_BODY = b'{"method":"tools/call","params":{"arguments":{"call":"<a&b>"}}}'
 ORDER = {"call": "one", "steps": 5, "pause_ms": 5}
 
 SERVER = "counterfoil.programs.demo.server"
@@ -95,3 +102,45 @@ def test_no_child_is_left_when_the_parent_is_killed(tmp_path: Path) -> None:
     while is_running(pid):
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_the_page_shows_every_call_where_it_was_cut_and_needs_no_network() -> None:
+    call = Exchange(1, "POST", "/mcp", {"mcp-session-id": "s"}, ORDER_BODY, b"")
+    resume = Exchange(2, "GET", "/mcp", {"mcp-session-id": "s", "last-event-id": "<id>"}, b"", b"")
+    cut = CutMade(call, Cut("in-frame", "rst", frames=1, position=9), 120)
+    tried = Try("right", "receipt for <a&b>", (1, 2), 0.3)
+    column = Column(
+        "through <us>",
+        (CallRecord("<a&b>", (tried,)),),
+        {"<a&b>": 1},
+        (cut,),
+        (call, resume),
+        (Answered(1, 10.0, 10.1), Answered(2, 10.2, 10.3)),
+        0.4,
+    )
+    scene = Scene("a <scene>", "a promise", True, "error", ({"verdict": "gap", "why": "trimmed", "row": 10},))
+    page = write_page([column, column], [scene], [], seconds=1.0)
+    assert page.count("<rect") == 4
+    assert page.count('var(--cut)"') == 2
+    assert "call, cut in-frame by RST after 120 bytes" in page
+    assert "gap · trimmed (row 10)" in page
+    assert "&lt;a&amp;b&gt;" in page
+    assert "prefers-color-scheme: dark" in page
+    assert not {"<a&b>", "<scene>", "<us>", "<script", "http://", "https://", "@import", "url("} & _found(
+        page
+    )
+
+
+def _found(page: str) -> set[str]:
+    words = ("<a&b>", "<scene>", "<us>", "<script", "http://", "https://", "@import", "url(")
+    return {word for word in words if word in page}
+
+
+def test_the_table_counts_what_the_columns_hold() -> None:
+    twice = CallRecord("a", (Try("error", "", (), 0.1), Try("right", "", (1,), 0.2)))
+    other = CallRecord("b", (Try("other", "", (1,), 0.2),))
+    column = Column("straight", (twice, other), {"a": 2, "b": 1}, (), (), (), 3.0)
+    table = lay_out([column])
+    assert re.search(r"answered right after calling again +1$", table, re.MULTILINE)
+    assert re.search(r"answered with another call's answer +1$", table, re.MULTILINE)
+    assert re.search(r"effect happened twice +1$", table, re.MULTILINE)

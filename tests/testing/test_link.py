@@ -69,6 +69,9 @@ async def test_the_connection_breaks_at_the_planned_byte_in_the_planned_way(how:
                 assert await read_all(client) == (ANSWER[:50], how)
         (made,) = link.cuts
         assert (made.exchange.path, made.cut, made.passed) == ("/one", cut, 50)
+    (answered,) = link.answered
+    assert answered.number == 1
+    assert answered.begun_s < answered.ended_s
 
 
 async def test_each_request_goes_where_the_route_says() -> None:

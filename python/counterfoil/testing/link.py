@@ -35,6 +35,14 @@ class CutMade(msgspec.Struct, frozen=True):
     passed: int
 
 
+class Answered(msgspec.Struct, frozen=True):
+    """When the response to a request began and ended, in seconds of the event loop's clock."""
+
+    number: int
+    begun_s: float
+    ended_s: float
+
+
 class Link:
     """A listening link; open one with `open_link`."""
 
@@ -46,6 +54,7 @@ class Link:
         self.plan = plan
         self.exchanges: list[Exchange] = []
         self.cuts: list[CutMade] = []
+        self.answered: list[Answered] = []
         self._host = host
         self._connections: set[_Connection] = set()
 
@@ -70,6 +79,7 @@ class Link:
             pass
         finally:
             self._connections.discard(connection)
+            connection.note_end()
             await connection.close_upstream()
 
 
@@ -84,6 +94,8 @@ class _Connection:
         self._exchange: Exchange | None = None
         self._point: CutPoint | None = None
         self._passed = 0
+        self._begun_s = self._last_s = 0.0
+        self._noted = 0
 
     async def carry_requests(self, tasks: TaskGroup) -> None:
         splitter = RequestSplitter()
@@ -95,7 +107,9 @@ class _Connection:
     async def _carry_request(self, exchange: Exchange, tasks: TaskGroup) -> None:
         port = await self._link.route(exchange)
         cut = self._link.plan(exchange)
-        self._exchange, self._passed = exchange, 0
+        self.note_end()
+        self._exchange, self._passed, self._begun_s = exchange, 0, anyio.current_time()
+        self._last_s = self._begun_s
         self._point = CutPoint(cut) if cut is not None else None
         if self._server is None or port != self._server_port:
             await self.close_upstream()
@@ -121,6 +135,7 @@ class _Connection:
         through = self._point.feed(data) if self._point is not None else None
         passing = data if through is None else data[:through]
         self._passed += len(passing)
+        self._last_s = anyio.current_time()
         if passing:
             await self._client.send(passing)
         if through is None:
@@ -140,6 +155,12 @@ class _Connection:
         assert self._point is not None
         self._link.cuts.append(CutMade(self._exchange, self._point.cut, self._passed))
         await self.break_off(self._point.cut.how)
+
+    def note_end(self) -> None:
+        exchange = self._exchange
+        if exchange is not None and exchange.number != self._noted:
+            self._noted = exchange.number
+            self._link.answered.append(Answered(exchange.number, self._begun_s, self._last_s))
 
     async def break_off(self, how: str) -> None:
         for stream in (self._client, self._server):

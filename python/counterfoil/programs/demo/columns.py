@@ -14,7 +14,7 @@ import msgspec
 from counterfoil.programs.demo.agent import Agent, CallRecord
 from counterfoil.testing.cuts import Cut, draw_cut
 from counterfoil.testing.exchanges import Exchange
-from counterfoil.testing.link import CutMade, Link, open_link
+from counterfoil.testing.link import Answered, CutMade, Link, open_link
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -35,6 +35,7 @@ class Column(msgspec.Struct, frozen=True):
     effects: dict[str, int]
     cuts: tuple[CutMade, ...]
     exchanges: tuple[Exchange, ...]
+    answered: tuple[Answered, ...]
     seconds: float
 
     def count(self, ending: str) -> int:
@@ -113,6 +114,7 @@ async def run_column(
         count_lines(effects),
         tuple(link.cuts),
         tuple(link.exchanges),
+        tuple(link.answered),
         time.monotonic() - began,
     )
 

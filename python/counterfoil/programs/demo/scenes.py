@@ -17,7 +17,7 @@ from counterfoil.programs.demo.columns import count_lines, label_of
 from counterfoil.programs.demo.processes import Child, start_child
 from counterfoil.testing.cuts import Cut
 from counterfoil.testing.exchanges import Exchange
-from counterfoil.testing.link import CutMade, Link, open_link
+from counterfoil.testing.link import Answered, CutMade, Link, open_link
 
 SERVER = "counterfoil.programs.demo.server"
 GATEWAY = "counterfoil.programs.demo.gateway"
@@ -35,6 +35,7 @@ class Scene(msgspec.Struct, frozen=True):
     verdicts: tuple[dict[str, object], ...] = ()
     exchanges: tuple[Exchange, ...] = ()
     cuts: tuple[CutMade, ...] = ()
+    answered: tuple[Answered, ...] = ()
 
 
 class Stage:
@@ -117,6 +118,7 @@ async def play_hop(stage: Stage) -> Scene:
             verdicts_of([first, second]),
             tuple(link.exchanges),
             tuple(link.cuts),
+            tuple(link.answered),
         )
 
 
@@ -156,6 +158,8 @@ async def play_lost_upstream(stage: Stage) -> Scene:
             f"{attempt.ending} after {attempt.seconds:.2f} s, {_short(told)}",
             verdicts_of([gateway]),
             tuple(link.exchanges),
+            tuple(link.cuts),
+            tuple(link.answered),
         )
 
 
@@ -193,6 +197,7 @@ async def play_small_window(stage: Stage, *, numbers: int = 1_000, window: int =
             verdicts,
             tuple(link.exchanges),
             tuple(link.cuts),
+            tuple(link.answered),
         )
 
 

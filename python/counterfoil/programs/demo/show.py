@@ -10,9 +10,12 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import anyio
+
 from counterfoil.native import KeyRing
 from counterfoil.programs.demo.agent import CallRecord
 from counterfoil.programs.demo.columns import Column, Plan, run_column
+from counterfoil.programs.demo.page import write_page
 from counterfoil.programs.demo.processes import start_child
 from counterfoil.programs.demo.scenes import (
     GATEWAY,
@@ -57,7 +60,11 @@ async def show(seed: int, calls: int, page: Path) -> int:
     problems = [*_broken_promises(ours, verdicts, scenes), *_missing_faults(direct, example)]
     for problem in problems:
         print(f"\nFAILED: {problem}", file=sys.stderr)
-    print(f"\n{time.monotonic() - began:.1f} s")
+    seconds = time.monotonic() - began
+    file = anyio.Path(page)
+    await file.parent.mkdir(parents=True, exist_ok=True)
+    await file.write_text(write_page(columns, scenes, problems, seconds=seconds), encoding="utf-8")
+    print(f"\n{seconds:.1f} s; the timelines are in {page}")
     return 1 if problems else 0
 
 
