@@ -17,7 +17,6 @@ from counterfoil.adapters.gateway.sse_out import OnEnd, Opening, Pace, StreamWri
 from counterfoil.adapters.gateway.upstream import Headers
 from counterfoil.adapters.gateway.watching import run_while_present
 from counterfoil.model.tokens import Executed, Why
-from counterfoil.native import EventId
 from counterfoil.protocol.revisions import Capabilities
 
 
@@ -67,12 +66,10 @@ async def _write_stream(
     call: Call, terms: PostTerms, pace: Pace, receive: Receive, send: Send, on_end: OnEnd
 ) -> None:
     reader = await call.stream.attach(is_aware=terms.is_aware)
-    first_id = reader.echo_id
-    assert first_id is not None, "a call's own connection begins at the start of its stream"
-    epoch = EventId.parse(first_id).epoch
+    epoch = call.stream.first_id.epoch
     claim = claim_new(epoch, window=terms.window)
     passed = pass_answer_headers(call.stream_headers or terms.cors, new_body=True)
-    echo = first_id if terms.knows.has_priming else None
+    echo = str(call.stream.first_id) if terms.knows.has_priming else None
     lead = make_lead(claim, echo=echo, retry_ms=terms.retry_ms, knows=terms.knows)
     opening = Opening(
         make_headers(claim, passed),

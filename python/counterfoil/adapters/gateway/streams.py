@@ -8,7 +8,7 @@ from __future__ import annotations
 from counterfoil.adapters.gateway.messages import RequestId
 from counterfoil.errors import SessionEnded, StreamEnded, UnknownStream
 from counterfoil.limits import Limits
-from counterfoil.native import RelayBatch, Scope, StreamToken
+from counterfoil.native import EventId, RelayBatch, Scope, StreamToken
 from counterfoil.stores.interface import LogReader, LogRelay, ReplayLog
 
 #: What an append raises for a stream that takes no more: it has its answer, or its session is over.
@@ -18,16 +18,21 @@ _OVER = (SessionEnded, StreamEnded, UnknownStream)
 class CallStream:
     """The stream of one POST."""
 
-    def __init__(self, log: ReplayLog, scope: Scope, token: StreamToken) -> None:
+    def __init__(self, log: ReplayLog, scope: Scope, token: StreamToken, first_id: EventId) -> None:
         self.scope = scope
         self.token = token
+        #: The position before the first event; taken at once, as a burst may trim it before anybody reads.
+        self.first_id = first_id
         self._log = log
         self._is_over = False
 
     @classmethod
     async def open(cls, log: ReplayLog, scope: Scope, request_id: RequestId) -> CallStream:
         """Open the stream before its call goes upstream; raises `StoreFull`."""
-        return cls(log, scope, await log.open_call(scope, [request_id]))
+        token = await log.open_call(scope, [request_id])
+        first_id = await log.position_id(scope, token, 0)
+        assert first_id is not None, "a stream that was just opened knows where it begins"
+        return cls(log, scope, token, EventId.parse(first_id))
 
     async def open_relay(self, limits: Limits) -> LogRelay:
         """Return the relay of an upstream connection into this stream."""
