@@ -98,3 +98,12 @@ def test_a_variable_that_nobody_knows_is_an_error(variable: str) -> None:
 def test_a_variable_without_a_section_is_left_to_others() -> None:
     environment = {"COUNTERFOIL_FULL": "1", "COUNTERFOIL_UPSTREAM": "http://a/mcp"}
     assert load_config(None, environment, {}).upstream[0].url == "http://a/mcp"
+
+
+def test_the_file_in_the_manual_is_a_configuration(tmp_path: Path) -> None:
+    manual = (Path(__file__).resolve().parents[3] / "docs" / "operations.md").read_text()
+    file = tmp_path / "gateway.toml"
+    file.write_text(manual.split("```toml\n")[1].split("```")[0])
+    config = load_config(file, {}, {})
+    assert config.serve.scope == "header:x-tenant"
+    assert config.gateway.allow_hosts == ("mcp.example",)
