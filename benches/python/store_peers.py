@@ -1,8 +1,8 @@
 """Event stores to be measured against.
 
-The pure-Python ring is ours: what deques and integers allow.  The other two are written here after the *shape*
-of the SDK's example stores (which are no part of its wheel): message objects, `async` calls, a callback per
-event; one keeps a deque per stream and uuid4 ids, the other one list with integer ids.
+The pure-Python ring is ours: what deques and integers allow.  The other two are written here after the
+shape of the SDK's example stores (no part of its wheel): message objects, `async` calls, an `EventMessage`
+and a callback per event; one keeps a deque per stream and uuid4 ids, the other one list with integer ids.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-Send = Callable[[str, Any], Awaitable[None]]
+from mcp.server.streamable_http import EventMessage
+
+Send = Callable[[EventMessage], Awaitable[None]]
 
 
 class PureRing:
@@ -79,7 +81,7 @@ class DequeStore:
         found = False
         for entry in self.streams[last.stream]:
             if found:
-                await send(entry.event_id, entry.message)
+                await send(EventMessage(entry.message, entry.event_id))
             elif entry.event_id == last_event_id:
                 found = True
         return last.stream
@@ -101,5 +103,5 @@ class ListStore:
         stream = self.events[place - 1][0]
         for of_stream, event_id, message in self.events[place:]:
             if of_stream == stream:
-                await send(event_id, message)
+                await send(EventMessage(message, event_id))
         return stream
