@@ -341,14 +341,21 @@ def relay_bars(context: Context) -> list[Bar]:
     stream_files(context)
     paths = {kind: context.corpus / f"{kind}.sse" for kind in kinds}
     files = [str(path) for path in paths.values()]
-    ours = {Path(row["file"]).stem: row["mb_s"] for row in rust_bench(context, "relay", *files)}
     floor = context.compiled("limit.c")
+    ours: dict[str, float] = dict.fromkeys(kinds, 0.0)
     theirs: dict[str, float] = {}
-    if floor is not None:
+    # Both print medians; on a busy machine the best of some turns is what either can do.
+    for _ in range(1 if context.quick else 3):
+        for row in rust_bench(context, "relay", *files):
+            kind = Path(row["file"]).stem
+            ours[kind] = max(ours[kind], row["mb_s"])
+        if floor is None:
+            continue
         done = subprocess.run([str(floor), *files], capture_output=True, text=True, check=True)
         for row in map(json.loads, done.stdout.splitlines()):
             if row["what"] == "splitter" and row["chunk"] == 16_384:
-                theirs[Path(row["file"]).stem] = row["relay_mb_s"]
+                kind = Path(row["file"]).stem
+                theirs[kind] = max(theirs.get(kind, 0.0), row["relay_mb_s"])
     bars = []
     for kind in kinds:
         ratio = ours[kind] / theirs[kind] if kind in theirs else None

@@ -156,8 +156,8 @@ impl Ring {
             }
         }
         if self.slots.len() == self.slots.capacity() {
-            // By halves, not by doubling: most streams stay short, and there are many.
-            self.slots.reserve_exact((self.slots.len() / 2).max(2));
+            // By quarters, not by doubling: most streams stay short, and there are many.
+            self.slots.reserve_exact((self.slots.len() / 4).max(2));
         }
         self.slots.push_back(Slot::new(digest, end, mark, stored_s));
         self.last_sequence()

@@ -3,7 +3,7 @@
 use memchr::{memchr2, memchr3};
 
 use crate::envelope::{self, Envelope, Kind};
-use crate::ids::{write_id, write_position, Digest, IdPrefix, Scope, Sequence, StreamToken};
+use crate::ids::{write_position, Digest, IdPrefix, Scope, Sequence, StreamToken};
 use crate::ring::{has_next, Mark};
 use crate::sse::{write_frame, EncodeError, Frame};
 
@@ -55,15 +55,13 @@ impl<W> Store<W> {
         woken: &mut Vec<W>,
     ) -> Result<Appended, StoreError> {
         self.tick(now_ms, woken);
-        let index = self.find(scope, token)?;
+        let index = self.find_recent(scope, token)?;
         let lines = Lines::of(new.data);
-        let appended = if envelope::may_have_id(new.data, lines.has_backslash) {
-            self.append_lines(index, new, &lines, &envelope::scan(new.data), id, woken)
+        if envelope::may_have_id(new.data, lines.has_backslash) {
+            self.append_lines(index, new, &lines, &envelope::scan(new.data), id, true, woken)
         } else {
-            self.append_lines(index, new, &lines, &PLAIN, id, woken)
-        }?;
-        self.write_id_of(index, &appended, id);
-        Ok(appended)
+            self.append_lines(index, new, &lines, &PLAIN, id, true, woken)
+        }
     }
 
     /// Appends the error that settles a call whose stream ended without an answer.
@@ -93,10 +91,7 @@ impl<W> Store<W> {
             self.revive(index);
         }
         let new = NewEvent { event: b"", data };
-        let result = self.append_at(index, new, &envelope::scan(data), id, woken);
-        if let Ok(appended) = &result {
-            self.write_id_of(index, appended, id);
-        }
+        let result = self.append_lines(index, new, &Lines::of(data), &envelope::scan(data), id, true, woken);
         if let Some(why) = why {
             // Unless the error answered every request, in which case it has ended by that.
             self.end_at(index, why, woken);
@@ -120,15 +115,6 @@ impl<W> Store<W> {
         }
     }
 
-    fn write_id_of(&self, index: u32, appended: &Appended, id: &mut Vec<u8>) {
-        id.clear();
-        let (Some(stream), Some(sequence)) = (self.streams.get(index), Sequence::new(appended.sequence))
-        else {
-            return;
-        };
-        write_id(id, &stream.prefix, sequence, appended.digest);
-    }
-
     /// Appends to a stream that was found, with the envelope of `new.data` at hand.  `scratch` is for the
     /// frame's first line, so that no append allocates.
     pub(crate) fn append_at(
@@ -139,9 +125,11 @@ impl<W> Store<W> {
         scratch: &mut Vec<u8>,
         woken: &mut Vec<W>,
     ) -> Result<Appended, StoreError> {
-        self.append_lines(index, new, &Lines::of(new.data), envelope, scratch, woken)
+        self.append_lines(index, new, &Lines::of(new.data), envelope, scratch, false, woken)
     }
 
+    /// With `wants_id`, `scratch` holds the event's ID afterwards.
+    #[allow(clippy::too_many_arguments)]
     fn append_lines(
         &mut self,
         index: u32,
@@ -149,6 +137,7 @@ impl<W> Store<W> {
         lines: &Lines<'_>,
         envelope: &Envelope<'_>,
         scratch: &mut Vec<u8>,
+        wants_id: bool,
         woken: &mut Vec<W>,
     ) -> Result<Appended, StoreError> {
         if new.data.is_empty() {
@@ -185,7 +174,7 @@ impl<W> Store<W> {
             self.recharge(before, after);
             return Err(self.too_large(new.data.len()));
         }
-        let appended = room.write(new, lines, mark, fits, scratch);
+        let appended = room.write(new, lines, mark, fits, wants_id, scratch);
         let after = stream.charge(&self.limits);
         let reader = stream.reader;
         self.recharge(before, after);
@@ -240,13 +229,20 @@ impl Room<'_> {
         lines: &Lines<'_>,
         mark: Mark,
         fits: bool,
-        position: &mut Vec<u8>,
+        wants_id: bool,
+        scratch: &mut Vec<u8>,
     ) -> Appended {
-        position.clear();
+        scratch.clear();
         let stream = &mut *self.stream;
+        if wants_id {
+            scratch.extend_from_slice(stream.prefix.as_bytes());
+        }
+        let start = scratch.len();
         let number = stream.ring.last_sequence() + 1;
         let sequence = Sequence::new(number).unwrap_or(Sequence::MAX);
         let digest = stream.chain.append(sequence, new.event, lines.joined());
+        write_position(scratch, sequence, digest);
+        let end = scratch.len();
         stream.touched_ms = self.now_ms;
         if !fits {
             if mark == Mark::Request {
@@ -256,23 +252,24 @@ impl Room<'_> {
             self.counts.trimmed_at_birth += 1;
             return Appended { sequence: number, digest, is_kept: false, has_ended: false };
         }
-        write_position(position, sequence, digest);
-        position.push(b'\n');
+        scratch.push(b'\n');
         if !matches!(new.event, b"" | b"message") {
-            position.extend_from_slice(b"event: ");
-            position.extend_from_slice(new.event);
-            position.push(b'\n');
+            scratch.extend_from_slice(b"event: ");
+            scratch.extend_from_slice(new.event);
+            scratch.push(b'\n');
         }
         let stored_s = self.now_ms / 1000;
         match &lines.many {
             None => {
-                position.extend_from_slice(b"data: ");
-                stream.ring.append(self.slabs, &[position, lines.data, b"\n\n"], digest, mark, stored_s);
+                scratch.extend_from_slice(b"data: ");
+                let pieces = [&scratch[start..], lines.data, b"\n\n"];
+                stream.ring.append(self.slabs, &pieces, digest, mark, stored_s);
             }
             Some((_, framed)) => {
-                stream.ring.append(self.slabs, &[position, framed], digest, mark, stored_s);
+                stream.ring.append(self.slabs, &[&scratch[start..], framed], digest, mark, stored_s);
             }
         }
+        scratch.truncate(end);
         self.counts.appended += 1;
         Appended { sequence: number, digest, is_kept: true, has_ended: false }
     }

@@ -133,6 +133,8 @@ pub struct Store<W> {
     now_ms: u64,
     counts: Statistics,
     key: Vec<u8>,
+    /// The stream of the last append: the next one is to the same, as a rule.
+    recent: u32,
 }
 
 impl<W> Store<W> {
@@ -159,6 +161,7 @@ impl<W> Store<W> {
             now_ms: 0,
             counts: Statistics::default(),
             key: Vec::new(),
+            recent: NONE,
         })
     }
 
@@ -363,6 +366,18 @@ impl<W> Store<W> {
             return Err(StoreError::UnknownStream);
         }
         Ok(index)
+    }
+
+    /// As `find`, but asks first whether it is the one that was found last.
+    fn find_recent(&mut self, scope: &Scope, token: &StreamToken) -> Result<u32, StoreError> {
+        let is_same = self.streams.get(self.recent).is_some_and(|stream| {
+            stream.token_bytes() == token.as_bytes()
+                && self.sessions.get(stream.session).is_some_and(|session| session.scope == *scope)
+        });
+        if !is_same {
+            self.recent = self.find(scope, token)?;
+        }
+        Ok(self.recent)
     }
 
     /// The session of a scope, if it is known; an error if it is known to be over for this principal.
