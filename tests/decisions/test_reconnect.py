@@ -68,3 +68,22 @@ def test_retry_beyond_the_deadline_settles_the_request_now() -> None:
 
 def test_without_deadline_a_standalone_stream_is_polled_on() -> None:
     assert isinstance(after_poll(FULL, limits=LIMITS, now=0.0, retry_ms=3_600_000), WaitUntil)
+
+
+@pytest.mark.parametrize(("jitter", "share"), [(0.0, 0.5), (0.5, 0.75), (0.999, 0.9995)])
+def test_jitter_spreads_over_the_upper_half_of_the_delay(jitter: float, share: float) -> None:
+    answer = after_failure(FULL, limits=ReconnectLimits(first_delay_ms=1_000), now=0.0, jitter=jitter)
+    assert isinstance(answer, WaitUntil)
+    assert answer.at == pytest.approx(share)
+
+
+def test_question_at_the_very_deadline_is_too_late() -> None:
+    at = after_poll(FULL, limits=LIMITS, now=0.0, retry_ms=1_000, deadline=1.0)
+    assert at == Spent(why=Why.DEADLINE)
+    assert isinstance(after_poll(FULL, limits=LIMITS, now=0.0, retry_ms=999, deadline=1.0), WaitUntil)
+
+
+def test_defaults_are_those_of_the_documentation() -> None:
+    assert (LIMITS.failures, LIMITS.first_delay_ms) == (8, 500)
+    assert (LIMITS.longest_delay_ms, LIMITS.poll_floor_ms) == (30_000, 25)
+    assert len({FULL, Spent(why=Why.BUDGET), WaitUntil(at=1.0, budget=FULL)}) == 3
