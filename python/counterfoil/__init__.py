@@ -109,6 +109,7 @@ if TYPE_CHECKING:
     from counterfoil.adapters.gateway.scopes import scope_from_header as scope_from_header
     from counterfoil.adapters.mcp_event_store import ReplayEventStore as ReplayEventStore
     from counterfoil.adapters.resumable_app import resumable_app as resumable_app
+    from counterfoil.adapters.sdk_client import resumable_client as resumable_client
     from counterfoil.stores.ledger_sqlite import JoinedLedger as JoinedLedger
     from counterfoil.stores.ledger_sqlite import SqliteLedger as SqliteLedger
 
@@ -118,6 +119,7 @@ _LAZY = {
     # Not in `__all__`: it needs the MCP SDK, and `import *` must not.
     "ReplayEventStore": "counterfoil.adapters.mcp_event_store",
     "SqliteLedger": "counterfoil.stores.ledger_sqlite",
+    "resumable_client": "counterfoil.adapters.sdk_client",
     "resumable_app": "counterfoil.adapters.resumable_app",
     "scope_from_header": "counterfoil.adapters.gateway.scopes",
 }
@@ -224,6 +226,7 @@ __all__ = [
     "encode_comment",
     "encode_event",
     "resumable_app",
+    "resumable_client",
     "scope_from_header",
 ]
 

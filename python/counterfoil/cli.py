@@ -21,6 +21,7 @@ PROGRAMS = {
     "gateway": "serve MCP behind a gateway that makes streams resumable",
     "keys": "make, rotate and list the keys that sign event IDs",
     "ledger": "say what became of calls and events, and settle what only a person can know",
+    "tail": "show the events of a live MCP session, with the verdict on every connection",
 }
 
 OK = 0

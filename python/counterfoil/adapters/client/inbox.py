@@ -79,6 +79,9 @@ class Inbox:
         self._closed_by: Exception | None = None
         self._taken = 0
 
+    def __len__(self) -> int:
+        return len(self._arrivals)
+
     @property
     def has_room(self) -> bool:
         """Whether more may be read from the server."""
@@ -176,6 +179,11 @@ class Arrivals:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._inbox.release()
+
+    @property
+    def waiting(self) -> int:
+        """How many events have arrived and not been taken yet."""
+        return len(self._inbox)
 
     def __aiter__(self) -> Self:
         return self
