@@ -5,6 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 from counterfoil.model.verdicts import Resumed
+from counterfoil.native import EventId
 from gateway_kit import Exchange, Upstream, in_band, note, scripted
 
 pytestmark = pytest.mark.anyio
@@ -187,3 +188,93 @@ async def test_a_newer_revision_passes_through_and_a_close_closes_the_upstream()
                 assert stream.claim == ""
             await closed.wait()
             assert behind.store.statistics().appended == 0
+
+
+async def test_a_standalone_upstream_with_ids_is_resumed_by_them_and_keeps_its_epoch() -> None:
+    asked: list[str | None] = []
+
+    async def on_get(x: Exchange) -> None:
+        asked.append(x.headers.get("last-event-id"))
+        await x.start()
+        if len(asked) == 1:
+            await x.send(f"id: {IDS[0]}\nretry: 20\ndata:\n\n".encode())
+            await x.note(1, event_id=IDS[1])
+            await x.end()
+            return
+        await x.note(1, event_id=IDS[1])
+        await x.note(2, event_id=IDS[2])
+        await x.wait_gone()
+
+    with anyio.fail_after(15):
+        async with scripted(Upstream(on_get=on_get, tools={})) as (raw, _), raw.get() as stream:
+            assert await stream.message() == note(1)
+            assert await stream.message() == note(2)
+    first, second = (EventId(event.id or "") for event in stream.events if event.data)
+    assert (first.epoch, first.sequence, second.epoch, second.sequence) == (first.epoch, 1, first.epoch, 2)
+    assert asked == [None, IDS[0]]
+
+
+async def test_a_standalone_upstream_that_forgot_gives_a_new_epoch_and_the_loss_is_told() -> None:
+    asked: list[str | None] = []
+
+    async def on_get(x: Exchange) -> None:
+        asked.append(x.headers.get("last-event-id"))
+        await x.start()
+        if len(asked) == 1:
+            await x.send(f"id: {IDS[0]}\nretry: 20\ndata:\n\n".encode())
+            await x.note(1, event_id=IDS[1])
+            await x.end()
+            return
+        await x.note(7, event_id=f"other-{IDS[3]}")
+        await x.wait_gone()
+
+    with anyio.fail_after(15):
+        async with scripted(Upstream(on_get=on_get, tools={})) as (raw, _), raw.get() as stream:
+            assert await stream.message() == note(1)
+            assert (await stream.message())["method"] == "notifications/tools/list_changed"
+            assert await stream.message() == note(7)
+    ours = [EventId(event.id) for event in stream.events if event.data and event.id]
+    assert ours[0].epoch != ours[1].epoch
+    assert ours[1].sequence == 1
+
+
+async def test_the_upstreams_standalone_stream_is_closed_a_while_after_its_last_reader() -> None:
+    gone = anyio.Event()
+
+    async def on_get(x: Exchange) -> None:
+        await x.start()
+        await x.note(1)
+        await x.wait_gone()
+        gone.set()
+
+    with anyio.fail_after(10):
+        async with scripted(Upstream(on_get=on_get), standalone_linger_s=0.1) as (raw, _):
+            async with raw.get() as stream:
+                await stream.message()
+                await anyio.sleep(0.2)
+                assert not gone.is_set()
+            await gone.wait()
+
+
+async def test_beyond_the_connections_it_takes_a_call_is_refused_and_a_resume_asked_to_come_again() -> None:
+    go_on = anyio.Event()
+
+    async def on_call(x: Exchange) -> None:
+        await x.start()
+        await x.note(1)
+        await go_on.wait()
+        await x.result()
+        await x.end()
+
+    upstream = Upstream(on_call)
+    with anyio.fail_after(10):
+        async with scripted(upstream, reads_at_once=1) as (raw, _), raw.call() as stream:
+            cursor = (await stream.next()).id
+            assert (await raw.post("tools/call", request_id=2)).status_code == 503
+            async with raw.get(cursor) as again:
+                assert "why=limit, next=retry" in again.claim
+                assert (await again.next()).id == cursor
+                assert b"retry: 2000" in again.raw
+            go_on.set()
+            assert (await stream.rest())[-1]["result"] == "done"
+    assert upstream.count("POST", "tools/call") == 1

@@ -5,8 +5,8 @@ One instance serves all requests of a gateway; what it remembers of sessions is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 
 import msgspec
 from anyio.abc import TaskGroup
@@ -99,10 +99,18 @@ class Answering:
         self._metrics = metrics
         self._observer = Observer(log, limits, verdicts) if log is not None and settings.observe else None
         self._calm = Calm()
+        self._connections = 0
         self._open_calls = OpenCalls()
         self._sessions = Sessions(settings.known_sessions)
         self._legs = (
-            StandaloneLegs(log, limits, head_s=settings.prime_after_ms / 1000) if log is not None else None
+            StandaloneLegs(
+                log,
+                limits,
+                head_s=settings.prime_after_ms / 1000,
+                linger_s=settings.standalone_linger_s,
+            )
+            if log is not None
+            else None
         )
         self._pace = Pace(settings.send_bytes, settings.beat_s, settings.write_deadline_s)
 
@@ -196,6 +204,8 @@ class Answering:
     ) -> None:
         inbound = exchange.inbound
         assert message.request_id is not None
+        if self._is_full("reads_at_once"):
+            raise RequestRefused(503, "reads_at_once", "the gateway has as many connections as it takes")
         try:
             stream = await CallStream.open(log, exchange.scope(inbound.session), message.request_id)
         except StoreFull as full:
@@ -229,9 +239,10 @@ class Answering:
             window=self._limits.window_events,
             cors=facts.cors.get(inbound.origin or "", ()),
         )
-        await answer_post(
-            call, terms, self._pace, exchange.receive, exchange.send, self._metrics.note_reader_end
-        )
+        with self._counted():
+            await answer_post(
+                call, terms, self._pace, exchange.receive, exchange.send, self._metrics.note_reader_end
+            )
 
     async def _run_call(self, exchange: Exchange, log: ReplayLog, call: Call, request_id: RequestId) -> None:
         self._open_calls.add(request_id, call.stream)
@@ -283,26 +294,33 @@ class Answering:
             stops_foreign=self._settings.foreign_ids == "stop",
             cors=facts.cors.get(inbound.origin or "", ()),
             calm=self._calm,
+            is_full=self._is_full("reads_at_once"),
         )
 
         def settle(request_ids: Sequence[object]) -> None:
             lost = facts.server_requests.take_lost(request_ids)
             tasks.start_soon(settle_lost, exchange.upstream, exchange.request, lost)
 
+        reading = (
+            self._legs.reading(tasks, scope) if self._legs is not None and not is_call else nullcontext()
+        )
         try:
-            await answer_get(
-                log,
-                scope,
-                terms,
-                self._pace,
-                exchange.receive,
-                exchange.send,
-                notices=lambda: make_notices(facts, self._settings),
-                interruption=self._interruption(scope, facts) if not is_call and not terms.is_aware else None,
-                on_lost_requests=settle,
-                tell=self._verdicts.tell,
-                on_end=self._metrics.note_reader_end,
-            )
+            with reading, self._counted():
+                await answer_get(
+                    log,
+                    scope,
+                    terms,
+                    self._pace,
+                    exchange.receive,
+                    exchange.send,
+                    notices=lambda: make_notices(facts, self._settings),
+                    interruption=self._interruption(scope, facts)
+                    if not is_call and not terms.is_aware
+                    else None,
+                    on_lost_requests=settle,
+                    tell=self._verdicts.tell,
+                    on_end=self._metrics.note_reader_end,
+                )
         except SessionEnded:
             raise RequestRefused(404, "mcp-session-id", "the session has ended") from None
 
@@ -324,6 +342,20 @@ class Answering:
                 await self._end_session(exchange, log)
 
         await self._pass(exchange, note)
+
+    def _is_full(self, limit: str) -> bool:
+        if self._connections < self._settings.reads_at_once:
+            return False
+        self._metrics.note_limit(limit)
+        return True
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        self._connections += 1
+        try:
+            yield
+        finally:
+            self._connections -= 1
 
     async def _end_session(self, exchange: Exchange, log: ReplayLog) -> None:
         session = exchange.inbound.session

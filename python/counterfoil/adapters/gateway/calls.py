@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import anyio
 import msgspec
-from counterfoil.adapters.gateway.driven import DrivenCall
+from counterfoil.adapters.gateway.driven import Driven, has_ids, settings_for
 from counterfoil.adapters.gateway.messages import RequestId
 from counterfoil.adapters.gateway.statuses import executed_by_status
 from counterfoil.adapters.gateway.streams import CallStream, check_batch
@@ -31,7 +31,7 @@ from counterfoil.errors import (
     UpstreamUnreachable,
 )
 from counterfoil.limits import Limits
-from counterfoil.model.tokens import Executed, Why
+from counterfoil.model.tokens import Executed, StreamKind, Why
 from counterfoil.protocol.inband_error import InbandError, InbandEvidence, write_inband_error
 
 
@@ -118,7 +118,7 @@ class Call:
         why, executed = Why.CLOSED, Executed.UNKNOWN
         try:
             first = await answer.receive()
-            if self._settings.resumes and _has_ids(first):
+            if self._settings.resumes and has_ids(first):
                 why = await self._drive(answer, first)
             else:
                 await self._copy(answer, first)
@@ -143,15 +143,14 @@ class Call:
         async def append(data: bytes) -> None:
             await self.stream.append([data])
 
-        driven = DrivenCall(
-            self._upstream,
-            self._request,
-            append,
-            request_id=self._request_id,
+        settings = settings_for(
+            StreamKind.CALL,
             revision=self._settings.revision,
             session=self.stream.scope.session,
             limits=self._settings.sse,
+            request_id=self._request_id,
         )
+        driven = Driven(self._upstream, self._request, append, settings)
         return await driven.run(answer, first)
 
     async def _settle(self, why: Why, executed: Executed) -> None:
@@ -197,8 +196,3 @@ class Call:
             request_id=self._request_id, why=why, executed=executed, evidence=evidence or InbandEvidence()
         )
         return write_inband_error(error)
-
-
-def _has_ids(piece: bytes) -> bool:
-    """Whether the first event has an id, as those of an upstream with a store do from their first on."""
-    return piece.startswith(b"id:") or b"\nid:" in piece or b"\rid:" in piece

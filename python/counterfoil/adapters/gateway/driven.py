@@ -1,7 +1,8 @@
-"""An upstream call whose events have ids: read through the client's own stream machine, and resumed by them.
+"""An upstream stream whose events have ids: read through the client's own machine, and resumed by them.
 
 An upstream that polls (closes early, after an id and `retry`) has lost nothing.  A verdict other than resumed
-ends the call as indeterminate: what was lost upstream is never passed off as a dense stream.
+ends a call as indeterminate and gives a standalone stream a new epoch: what was lost upstream is never passed
+off as a dense stream.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from counterfoil.model.stream import RequestRecord
 from counterfoil.model.tokens import StreamKind, Why
 from counterfoil.model.verdicts import New, NotResumable, Resumed, ResumeVerdict
 from counterfoil.protocol.client_stream import ClientStream, commands, inputs
-from counterfoil.protocol.client_stream.settings import StreamSettings
+from counterfoil.protocol.client_stream.settings import OnLostStream, StreamSettings
 
 #: Appends the data of one event.
 Append = Callable[[bytes], Awaitable[None]]
@@ -29,42 +30,36 @@ Append = Callable[[bytes], Awaitable[None]]
 _REPLACED = frozenset(b"accept content-type last-event-id mcp-protocol-version mcp-session-id".split())
 
 
-class DrivenCall:
-    """One call upstream, from its first answer on; `run` returns why it ended."""
+#: Called when a standalone stream's history broke, before anything that came after it is appended.
+OnLoss = Callable[[], Awaitable[None]]
+
+
+class Driven:
+    """One stream upstream, from its first answer on; `run` returns why it ended."""
 
     def __init__(
         self,
         upstream: Upstream,
         request: UpstreamRequest,
         append: Append,
-        *,
-        request_id: RequestId,
-        revision: str,
-        session: str | None,
-        limits: Limits,
+        settings: StreamSettings,
+        on_loss: OnLoss | None = None,
     ) -> None:
-        settings = StreamSettings(
-            server="upstream",
-            stream=secrets.token_hex(8),
-            kind=StreamKind.CALL,
-            revision=revision,
-            session_id=session,
-            request=RequestRecord(request_id=request_id),
-            limits=limits,
-        )
         self._stream = ClientStream(settings, mint_epoch=lambda: secrets.token_hex(8), jitter=random.random)
+        self._is_call = settings.kind is StreamKind.CALL
         self._upstream = upstream
         self._request = request
         self._append = append
+        self._on_loss = on_loss
         self._open: commands.Open | None = None
         self._is_closed = False
         self._wake_at: float | None = None
         self._why: Why | None = None
 
     async def run(self, answer: UpstreamAnswer, first: bytes) -> Why:
-        """Read on from a head and a first piece that are here; return why the call ended.
+        """Read on from a head and a first piece that are here; return why the stream ended.
 
-        `Why.ENDED` with the answer appended; anything else leaves the call to be settled.
+        For a call `Why.ENDED` says that its answer was appended; anything else leaves it to be settled.
         """
         await self._tell(inputs.OpenRequested())
         self._open = None  # it is open already
@@ -140,7 +135,7 @@ class DrivenCall:
             case commands.WakeAt(at=at):
                 self._wake_at = at
             case commands.Report(verdict=verdict):
-                self._judge(verdict)
+                await self._judge(verdict)
             case commands.Deliver(place=place, data=data):
                 await self._append(data)
                 self._stream.receive(inputs.EventsProcessed(through=place.position), now=time.monotonic())
@@ -154,6 +149,36 @@ class DrivenCall:
             case _:
                 pass  # nothing to keep, pause or settle here: the call's own stream does that
 
-    def _judge(self, verdict: ResumeVerdict) -> None:
-        if not isinstance(verdict, New | NotResumable | Resumed):
+    async def _judge(self, verdict: ResumeVerdict) -> None:
+        if isinstance(verdict, New | NotResumable | Resumed):
+            return
+        if self._is_call:
             self._is_closed, self._why = True, verdict.why
+        elif self._on_loss is not None:
+            await self._on_loss()
+
+
+def settings_for(
+    kind: StreamKind,
+    *,
+    revision: str,
+    session: str | None,
+    limits: Limits,
+    request_id: RequestId | None = None,
+) -> StreamSettings:
+    """Return the settings of an upstream stream; the loss of a standalone one is accepted, as it is told."""
+    return StreamSettings(
+        server="upstream",
+        stream=secrets.token_hex(8),
+        kind=kind,
+        revision=revision,
+        session_id=session,
+        request=RequestRecord(request_id=request_id) if request_id is not None else None,
+        limits=limits,
+        on_lost_stream=OnLostStream.ACCEPT,
+    )
+
+
+def has_ids(piece: bytes) -> bool:
+    """Whether a first piece has an id, as those of an upstream with a store do from their first event on."""
+    return piece.startswith(b"id:") or b"\nid:" in piece or b"\rid:" in piece

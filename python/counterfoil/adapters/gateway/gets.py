@@ -53,6 +53,8 @@ class GetTerms(msgspec.Struct, frozen=True, kw_only=True):
     stops_foreign: bool
     cors: Headers
     calm: Calm
+    is_full: bool
+    """Too many connections read already: row 6, at once."""
 
     @property
     def is_aware(self) -> bool:
@@ -81,7 +83,8 @@ async def answer_get(
     `notices` makes the frames that tell the loss of a standalone stream, `interruption` waits for such a
     loss while the stream is read.  Raises `SessionEnded` (row 1).
     """
-    reader = await _resume(log, scope, terms, receive)
+    full = Unverifiable(evidence=StoreEvidence(row=6), why=Why.LIMIT, next=Next.RETRY)
+    reader = full if terms.is_full else await _resume(log, scope, terms, receive)
     if reader is None:
         return
     if isinstance(reader, Unverifiable):
@@ -90,8 +93,7 @@ async def answer_get(
         return
     tell(reader.verdict, reader.stream)
     if reader.is_attached and not await _keep_calm(scope, terms, reader, receive):
-        taken = Unverifiable(evidence=StoreEvidence(row=6), why=Why.LIMIT, next=Next.RETRY)
-        await _ask_again(taken, terms, send)
+        await _ask_again(full, terms, send)
         return
     answer = reader.answer
     assert answer is not None, "a resume always has the facts behind its verdict"

@@ -5,17 +5,20 @@ A leg goes on while its session lives or somebody reads; what breaks its history
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import anyio
 import msgspec
 from anyio.abc import TaskGroup
+from counterfoil.adapters.gateway.driven import Driven, has_ids, settings_for
 from counterfoil.adapters.gateway.streams import check_batch
 from counterfoil.adapters.gateway.upstream import (
     Headers,
     Upstream,
     UpstreamAnswer,
     UpstreamRequest,
+    header_of,
     is_stream,
 )
 from counterfoil.errors import (
@@ -29,7 +32,9 @@ from counterfoil.errors import (
     UpstreamError,
 )
 from counterfoil.limits import Limits
+from counterfoil.model.tokens import StreamKind
 from counterfoil.native import Scope, StreamToken
+from counterfoil.protocol.revisions import capabilities_of
 from counterfoil.stores.interface import ReplayLog
 
 _FIRST_PAUSE_S = 0.25
@@ -62,10 +67,11 @@ class Losses:
 class StandaloneLegs:
     """The legs that run, by scope."""
 
-    def __init__(self, log: ReplayLog, limits: Limits, *, head_s: float) -> None:
+    def __init__(self, log: ReplayLog, limits: Limits, *, head_s: float, linger_s: float) -> None:
         self._log = log
         self._limits = limits
         self._head_s = head_s
+        self._linger_s = linger_s
         self._legs: dict[Scope, _Leg] = {}
 
     async def ensure(
@@ -82,6 +88,26 @@ class StandaloneLegs:
         with anyio.move_on_after(self._head_s):
             await leg.decided.wait()
         return leg.refusal
+
+    @contextmanager
+    def reading(self, tasks: TaskGroup, scope: Scope) -> Iterator[None]:
+        """Note that a client reads the session's stream; the leg is closed a while after the last one."""
+        leg = self._legs.get(scope)
+        if leg is None:
+            yield
+            return
+        leg.readers += 1
+        try:
+            yield
+        finally:
+            leg.readers -= 1
+            if not leg.readers and self._legs.get(scope) is leg:
+                tasks.start_soon(self._close_unread, leg)
+
+    async def _close_unread(self, leg: _Leg) -> None:
+        await anyio.sleep(self._linger_s)
+        if not leg.readers and self._legs.get(leg.scope) is leg:
+            self.stop(leg.scope)
 
     def losses_of(self, scope: Scope) -> Losses | None:
         """Return what rings when the session's stream loses history; None where no leg runs."""
@@ -112,6 +138,7 @@ class _Leg:
         self.refusal: Refusal | None = None
         self.cancel = anyio.CancelScope()
         self.losses = Losses()
+        self.readers = 0
         self._log = log
         self._limits = limits
         self._upstream = upstream
@@ -147,9 +174,32 @@ class _Leg:
             self.losses.ring()
         self._was_open = True
         self.decided.set()
-        relay = await self._log.open_relay(self.scope, self._stream, limits=self._limits)
-        while piece := await answer.receive():
+        stream, piece = self._stream, await answer.receive()
+        if has_ids(piece):
+            await self._drive(stream, answer, piece)
+            return
+        relay = await self._log.open_relay(self.scope, stream, limits=self._limits)
+        while piece:
             check_batch(await relay.feed(piece))
+            piece = await answer.receive()
+
+    async def _drive(self, stream: StreamToken, answer: UpstreamAnswer, first: bytes) -> None:
+        async def append(data: bytes) -> None:
+            await self._log.append(self.scope, stream, [data])
+
+        async def lose() -> None:
+            await self._log.renew_epoch(self.scope, stream)
+            self.losses.ring()
+
+        revision = header_of(self._request.headers, b"mcp-protocol-version")
+        knows = capabilities_of(revision.decode("latin-1") if revision is not None else None)
+        settings = settings_for(
+            StreamKind.STANDALONE,
+            revision=knows.revision if knows is not None else "",
+            session=self.scope.session,
+            limits=self._limits,
+        )
+        await Driven(self._upstream, self._request, append, settings, lose).run(answer, first)
 
     async def _goes_on_without(self, answer: UpstreamAnswer) -> bool:
         """Say whether to ask again: one that is busy has a stream, and so may one that had it once."""
