@@ -122,3 +122,33 @@ async def test_observing_changes_no_byte_and_tells_what_the_verdict_would_have_b
     assert isinstance(judged, Resumed)
     assert judged.missed == 1
     assert foreign.why == "foreign-id"
+
+
+async def test_draining_ends_standalone_streams_with_a_time_to_come_again_and_lets_calls_end() -> None:
+    go_on = anyio.Event()
+
+    async def waits(x: Exchange) -> None:
+        await x.start()
+        await x.note(1)
+        await go_on.wait()
+        await x.result()
+        await x.end()
+
+    async def on_get(x: Exchange) -> None:
+        await x.start()
+        await x.wait_gone()
+
+    with anyio.fail_after(10):
+        async with (
+            scripted(Upstream(waits, on_get)) as (raw, behind),
+            raw.get() as notices,
+            raw.call() as call,
+        ):
+            await notices.next()
+            await call.message()
+            behind.gateway.drain()
+            assert await notices.rest() == []
+            retry = [int(line[6:]) for line in notices.raw.decode().splitlines() if line.startswith("retry:")]
+            assert 50 <= retry[-1] <= 150
+            go_on.set()
+            assert (await call.rest())[-1]["result"] == "done"

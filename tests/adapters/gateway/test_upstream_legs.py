@@ -275,6 +275,12 @@ async def test_beyond_the_connections_it_takes_a_call_is_refused_and_a_resume_as
                 assert "why=limit, next=retry" in again.claim
                 assert (await again.next()).id == cursor
                 assert b"retry: 2000" in again.raw
+            for _ in range(2):
+                async with raw.get(cursor) as again:
+                    assert "next=retry" in again.claim
+            async with raw.get(cursor) as last:  # the fourth time: nobody is put off for ever
+                (error,) = await last.rest()
+                assert in_band(error)["why"] == "unknown-stream"
             go_on.set()
             assert (await stream.rest())[-1]["result"] == "done"
     assert upstream.count("POST", "tools/call") == 1

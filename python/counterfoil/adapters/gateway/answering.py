@@ -14,6 +14,7 @@ from counterfoil.adapters.gateway.answers import send_answer
 from counterfoil.adapters.gateway.asgi import Receive, Send
 from counterfoil.adapters.gateway.calls import Call, CallSettings
 from counterfoil.adapters.gateway.calm import Calm
+from counterfoil.adapters.gateway.draining import Draining
 from counterfoil.adapters.gateway.gets import GetTerms, answer_get
 from counterfoil.adapters.gateway.headers import cors_of, pass_answer_headers
 from counterfoil.adapters.gateway.inbound import Inbound
@@ -30,6 +31,7 @@ from counterfoil.adapters.gateway.notices import make_notices
 from counterfoil.adapters.gateway.observing import Observer, Tap
 from counterfoil.adapters.gateway.open_calls import OpenCalls, end_cancelled
 from counterfoil.adapters.gateway.passthrough import OnHead, OnPiece, pass_through
+from counterfoil.adapters.gateway.patience import Patience
 from counterfoil.adapters.gateway.posts import PostTerms, answer_post
 from counterfoil.adapters.gateway.scopes import Identity
 from counterfoil.adapters.gateway.session_news import InitializeNews, note_request
@@ -99,6 +101,8 @@ class Answering:
         self._metrics = metrics
         self._observer = Observer(log, limits, verdicts) if log is not None and settings.observe else None
         self._calm = Calm()
+        self._patience = Patience()
+        self.draining = Draining()
         self._connections = 0
         self._open_calls = OpenCalls()
         self._sessions = Sessions(settings.known_sessions)
@@ -294,6 +298,8 @@ class Answering:
             stops_foreign=self._settings.foreign_ids == "stop",
             cors=facts.cors.get(inbound.origin or "", ()),
             calm=self._calm,
+            draining=self.draining,
+            patience=self._patience,
             is_full=self._is_full("reads_at_once"),
         )
 

@@ -72,8 +72,9 @@ class Gateway:
         return self._tasks is not None and not self._is_draining
 
     def drain(self) -> None:
-        """Say that the gateway is about to stop; what is open goes on."""
+        """Prepare to stop: no longer ready, standalone streams end and may come again, calls go on."""
         self._is_draining = True
+        self._answering.draining.begin()
 
     async def statistics(self) -> ReplayStatistics | None:
         """Return the counters of the store; None without one."""

@@ -5,6 +5,7 @@ The log decides and attaches in one step; `replies` turns that into terms, and t
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Sequence
 
@@ -14,7 +15,9 @@ from counterfoil.adapters.gateway.answers import send_answer
 from counterfoil.adapters.gateway.asgi import Receive, Send
 from counterfoil.adapters.gateway.calm import Calm
 from counterfoil.adapters.gateway.claims import claim_field
+from counterfoil.adapters.gateway.draining import Draining
 from counterfoil.adapters.gateway.openings import make_headers, make_lead
+from counterfoil.adapters.gateway.patience import Patience
 from counterfoil.adapters.gateway.replies import Reply, reply_to
 from counterfoil.adapters.gateway.sse_out import Interruption, OnEnd, Opening, Pace, StreamWriter, write_whole
 from counterfoil.adapters.gateway.upstream import Headers
@@ -28,11 +31,11 @@ from counterfoil.errors import (
     UnknownEventIdVersion,
 )
 from counterfoil.model.evidence import StoreEvidence
-from counterfoil.model.tokens import Next, VerdictToken, Why
+from counterfoil.model.tokens import Executed, Next, VerdictToken, Why
 from counterfoil.model.verdicts import ResumeVerdict, Unverifiable
 from counterfoil.native import EventId, Scope, StreamToken, encode_event
 from counterfoil.protocol.continuity import ContinuityClaim, ContinuityRequest, Want, write_comment
-from counterfoil.protocol.inband_error import write_inband_error
+from counterfoil.protocol.inband_error import InbandError, write_inband_error
 from counterfoil.protocol.revisions import Capabilities
 from counterfoil.stores.interface import LogReader, ReplayLog
 
@@ -53,6 +56,8 @@ class GetTerms(msgspec.Struct, frozen=True, kw_only=True):
     stops_foreign: bool
     cors: Headers
     calm: Calm
+    draining: Draining
+    patience: Patience
     is_full: bool
     """Too many connections read already: row 6, at once."""
 
@@ -88,8 +93,7 @@ async def answer_get(
     if reader is None:
         return
     if isinstance(reader, Unverifiable):
-        tell(reader, None)
-        await _ask_again(reader, terms, send)
+        await _put_off(reader, terms, send, tell)
         return
     tell(reader.verdict, reader.stream)
     if reader.is_attached and not await _keep_calm(scope, terms, reader, receive):
@@ -120,9 +124,19 @@ async def answer_get(
             notices=notices() if reply.tells_loss else b"",
         )
         headers = make_headers(reply.claim, terms.cors)
-        opening = Opening(headers, lead, answer.epoch or "", terms.is_aware, not reader.is_answers_only)
+        is_standalone = reader.stream is not None and reader.stream.kind == "standalone"
+        opening = Opening(
+            headers,
+            lead,
+            answer.epoch or "",
+            terms.is_aware,
+            not reader.is_answers_only,
+            come_again_ms=round(terms.retry_ms * random.uniform(1, 3)),
+        )
         began_at = reader.position
-        await StreamWriter(send, pace, opening, reader, interruption).run(receive, on_end)
+        writer = StreamWriter(send, pace, opening, reader, interruption)
+        with terms.draining.watched(writer if is_standalone else None):
+            await writer.run(receive, on_end)
         if reader.stream is not None and reader.position != began_at:
             terms.calm.note_data((scope, reader.stream))
 
@@ -192,6 +206,39 @@ async def _resume(
     return Unverifiable(evidence=StoreEvidence(row=6), why=Why.LIMIT, next=Next.RETRY)
 
 
+async def _put_off(
+    verdict: Unverifiable,
+    terms: GetTerms,
+    send: Send,
+    tell: Callable[[ResumeVerdict, StreamToken | None], None],
+) -> None:
+    """Row 6; from the fourth time on a waiting call is ended instead, as row 7 does."""
+    stream = _stream_of(terms.cursor)
+    request_id = stream.request_id if stream is not None else None
+    is_spent = terms.cursor is not None and terms.patience.is_spent(terms.cursor, time.monotonic())
+    if not is_spent or request_id is None:
+        tell(verdict, stream)
+        await _ask_again(verdict, terms, send)
+        return
+    verdict = Unverifiable(evidence=StoreEvidence(row=7), why=Why.UNKNOWN_STREAM, next=Next.RECONCILE)
+    tell(verdict, stream)
+    claim = ContinuityClaim(
+        verdict=VerdictToken.UNVERIFIABLE, why=verdict.why, next=verdict.next, executed=Executed.UNKNOWN
+    )
+    error = InbandError(
+        request_id=request_id,
+        why=verdict.why,
+        executed=Executed.UNKNOWN,
+        verdict=VerdictToken.UNVERIFIABLE,
+        next=verdict.next,
+    )
+    if terms.wants(Want.STRICT):
+        await _refuse(Reply(status=409, claim=claim, error=error), send)
+    else:
+        body = write_comment(claim) + encode_event(write_inband_error(error))
+        await write_whole(send, make_headers(claim, terms.cors), body)
+
+
 async def _ask_again(verdict: Unverifiable, terms: GetTerms, send: Send) -> None:
     """Row 6: the cursor is kept, and the client asks again later."""
     claim = ContinuityClaim(
@@ -255,10 +302,14 @@ def _echo_of(terms: GetTerms, reader: LogReader) -> str | None:
 
 
 def _is_foreign(cursor: str | None) -> bool:
+    return cursor is not None and _stream_of(cursor) is None
+
+
+def _stream_of(cursor: str | None) -> StreamToken | None:
+    """The stream that a cursor of ours names; proves nothing."""
     if cursor is None:
-        return False
+        return None
     try:
-        EventId.parse(cursor)
+        return EventId.parse(cursor).stream
     except (ForeignEventId, UnknownEventIdVersion, MalformedEventId):
-        return True
-    return False
+        return None

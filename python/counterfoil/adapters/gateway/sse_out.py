@@ -44,6 +44,8 @@ class Opening(msgspec.Struct, frozen=True):
     epoch: str
     is_aware: bool
     names_position: bool = True
+    come_again_ms: int = 1_000
+    """When a client that is sent away comes again."""
     farewell: bytes = b""
     """The message that settles an open call when its session ends."""
 
@@ -71,6 +73,8 @@ class StreamWriter:
         self._opening = opening
         self._reader = reader
         self._interruption = interruption
+        self._drains = False
+        self._waiting = anyio.CancelScope()
         self._sending = anyio.Lock() if interruption is not None else None
 
     async def run(self, receive: Receive, on_end: OnEnd) -> None:
@@ -116,7 +120,12 @@ class StreamWriter:
                 self.why = Why.SLOW
                 return
             pending = b""
-            if caught_up and not await self._wait():
+            if self._drains:
+                self.why = Why.CLOSED
+                later = encode_event(None, retry=self._opening.come_again_ms)
+                await self._send_piece(later + self._last_words(Why.CLOSED))
+                return
+            if caught_up and not await self._wait() and not self._drains:
                 pending = self._comment(CommentKind.BEAT)
 
     def _read_ready(self) -> tuple[bytes, bool]:
@@ -141,9 +150,15 @@ class StreamWriter:
             self.why = Why.SLOW
         return b""
 
+    def drain(self) -> None:
+        """End this connection soon, and tell the client when to come again."""
+        self._drains = True
+        self._waiting.cancel()
+
     async def _wait(self) -> bool:
         """Wait for something to read; False after a silence that a beat must break."""
-        with anyio.move_on_after(self._pace.beat_s):
+        self._waiting = anyio.move_on_after(self._pace.beat_s)
+        with self._waiting:
             await self._reader.wait()
             return True
         return False
