@@ -13,6 +13,7 @@ from anyio.lowlevel import checkpoint
 from counterfoil.errors import StreamEnded
 from counterfoil.model.verdicts import ResumeVerdict
 from counterfoil.native import ReaderCore, ResumeAnswer, StreamToken
+from counterfoil.stores.replay.judging import verdict_of
 from counterfoil.stores.replay.wakeup import Waker
 
 #: The largest piece that `read` returns.
@@ -27,21 +28,30 @@ class Reader:
     the stream goes on.
     """
 
-    __slots__ = ("_core", "answer", "echo_id", "verdict")
+    __slots__ = ("_core", "_verdict", "answer", "echo_id")
 
     def __init__(
         self,
-        verdict: ResumeVerdict,
+        verdict: ResumeVerdict | None,
         answer: ResumeAnswer | None,
         core: ReaderCore | None,
         echo_id: str | None,
     ) -> None:
-        self.verdict = verdict
+        self._verdict = verdict
         self.answer = answer
         #: The ID that an echo at the start of this connection carries: the position asked for, or, where the
         #: cursor was none of ours, the position attached at.  None where there is neither.
         self.echo_id = echo_id
         self._core = core
+
+    @property
+    def verdict(self) -> ResumeVerdict:
+        """What was decided, made of `answer` when it is first asked for; `answer.why` costs less."""
+        if self._verdict is None:
+            if self.answer is None:
+                raise ValueError("a reader has a verdict or an answer")
+            self._verdict = verdict_of(self.answer)
+        return self._verdict
 
     @property
     def core(self) -> ReaderCore | None:

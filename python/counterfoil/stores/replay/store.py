@@ -15,7 +15,6 @@ from counterfoil.model.evidence import StoreEvidence
 from counterfoil.model.tokens import Next, Why
 from counterfoil.model.verdicts import New
 from counterfoil.native import KeyRing, ReplayCore, ResumeAnswer, Scope, StreamToken
-from counterfoil.stores.replay.judging import verdict_of
 from counterfoil.stores.replay.reader import Reader
 from counterfoil.stores.replay.relay import Relay
 from counterfoil.stores.replay.statistics import ReplayStatistics
@@ -30,12 +29,12 @@ class EphemeralKeyWarning(UserWarning):
 
 
 def _reader_of(answer: ResumeAnswer, asked: str | bytes | None) -> Reader:
-    core, verdict = answer.reader, verdict_of(answer)
+    core = answer.reader
     if answer.row >= _FIRST_ROW_OF_OURS:
-        return Reader(verdict, answer, core, asked.decode() if isinstance(asked, bytes) else asked)
+        return Reader(None, answer, core, asked.decode() if isinstance(asked, bytes) else asked)
     after = answer.after
     echo_id = core.id_at(after) if core is not None and after is not None else None
-    return Reader(verdict, answer, core, echo_id)
+    return Reader(None, answer, core, echo_id)
 
 
 class ReplayStore(ReplayCore):

@@ -48,12 +48,12 @@ pub struct Random {
     pub epoch: [u8; 8],
 }
 
-/// The random part of a token, as it stands in its text.
-type Name = [u8; 16];
+/// The first 72 bits of a token's random name, as they stand in its text.
+type Name = [u8; 12];
 
 fn name_of(token: &[u8]) -> Name {
-    let mut name = [0; 16];
-    if let Some(text) = token.get(1..17) {
+    let mut name = [0; 12];
+    if let Some(text) = token.get(1..13) {
         name.copy_from_slice(text);
     }
     name

@@ -3,12 +3,11 @@
 use super::stream::{EndWhy, State};
 use super::Store;
 
-/// Who is looked at next.
+/// Who is looked at next: a stream, or a session with the highest bit set.  There are many of these.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Due {
-    Stream(u32),
-    Session(u32),
-}
+pub(super) struct Due(u32);
+
+const SESSION: u32 = 1 << 31;
 
 /// The longest that a live stream is not looked at: bounds the entries that calls leave behind.
 const MOST_MS: u64 = 600_000;
@@ -40,8 +39,8 @@ impl<W> Store<W> {
             }
             match first.get_mut().pop() {
                 None => drop(first.remove()),
-                Some(Due::Stream(index)) => self.visit_stream(index, due_s, woken),
-                Some(Due::Session(index)) => self.visit_session(index, due_s, woken),
+                Some(Due(entry)) if entry & SESSION == 0 => self.visit_stream(entry, due_s, woken),
+                Some(Due(entry)) => self.visit_session(entry & !SESSION, due_s, woken),
             }
         }
     }
@@ -141,7 +140,7 @@ impl<W> Store<W> {
         };
         // Up, so that what is due is due when it is looked at.
         stream.due_s = due_ms.div_ceil(1000);
-        self.due.entry(stream.due_s).or_default().push(Due::Stream(index));
+        self.due.entry(stream.due_s).or_default().push(Due(index));
     }
 
     fn visit_session(&mut self, index: u32, due_s: u64, woken: &mut Vec<W>) {
@@ -161,6 +160,6 @@ impl<W> Store<W> {
         let idle = session.touched_ms.saturating_add(idle_ms);
         let due_ms = if idle <= now_ms { now_ms.saturating_add(idle_ms) } else { idle };
         session.due_s = due_ms.div_ceil(1000);
-        self.due.entry(session.due_s).or_default().push(Due::Session(index));
+        self.due.entry(session.due_s).or_default().push(Due(index | SESSION));
     }
 }
