@@ -84,3 +84,44 @@ def test_held_tail_is_exactly_what_may_be_needed(steps: list[str | int]) -> None
         assert len(positions.held) <= positions.unprocessed + 2
         assert positions.cursor() is not None
         assert all(positions.by_position(p) is not None for p in needed if p)
+
+
+def test_what_is_held_is_found_by_its_place_in_the_stream() -> None:
+    positions = filled(3)
+    assert positions.newest_held == 3
+    assert positions.place_of("event-2") == 2
+    assert positions.place_of("echo-0") == positions.place_of("nobody") == 0
+    assert asked(positions.next_held("echo-0")) == "event-1"
+    assert asked(positions.next_held("event-1")) == "event-2"
+    assert positions.next_held("event-3") is None
+    assert positions.next_held("nobody") is None
+
+
+def test_newest_held_looks_past_an_echo() -> None:
+    positions = filled(2)
+    positions.add(HeldEvent(position=2, event_id="later", digest="", has_data=False))
+    assert positions.newest_held == 2
+    assert positions.next_held("event-2") is None
+    assert Positions().newest_held == 0
+
+
+def test_unprocessed_is_what_lies_between_the_two_positions() -> None:
+    positions = filled(5)
+    positions.settle(2)
+    assert positions.unprocessed == 3
+
+
+def test_pinned_events_stay_until_what_was_asked_for_has_come() -> None:
+    positions = filled(5)
+    positions.settle(2)
+    positions.pin("event-2")
+    positions.settle(5)
+    assert [held.position for held in positions.held] == [1, 2, 3, 4, 5]
+    positions.unpin()
+    assert [held.position for held in positions.held] == [4, 5]
+
+
+def test_no_more_is_kept_than_the_event_before_the_processed_one() -> None:
+    positions = filled(9)
+    positions.settle(9)
+    assert [held.position for held in positions.held] == [8, 9]
