@@ -230,7 +230,7 @@ impl<W> Appending<'_, W> {
             self.report.note_text(What::Dropped, event.event);
             return;
         }
-        let envelope = envelope::scan(event.data);
+        let envelope = envelope::scan_briefly(event.data);
         if envelope.kind == Kind::Invalid && !self.takes_anything {
             self.report.note(What::Invalid, &envelope, 0);
             *self.is_stopped = true;

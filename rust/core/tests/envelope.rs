@@ -1,7 +1,7 @@
 //! The envelope scan against a whole JSON parser, and against what two readers would read differently.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use counterfoil_core::envelope::{may_have_id, scan, scan_each, Envelope, Kind, MessageId};
+use counterfoil_core::envelope::{may_have_id, scan, scan_briefly, scan_each, Envelope, Kind, MessageId};
 use proptest::prelude::*;
 use serde_json::{json, Map, Value};
 
@@ -37,7 +37,10 @@ fn check(text: &str, value: &Value) {
         MessageId::Integer(number) => json!(number),
         MessageId::Text(text) => json!(text),
         MessageId::Null => Value::Null,
-        MessageId::Number(text) => serde_json::from_str(text).unwrap(),
+        // As it stood: reading a float and writing it again may change its last digit.
+        MessageId::Number(text) => {
+            value.get("id").filter(|id| id.to_string() == *text).cloned().unwrap_or_default()
+        }
     });
     assert_eq!(id.as_ref(), value.get("id"), "{text}");
     if value.get("id").is_some() {
@@ -87,7 +90,7 @@ fn any_message() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(3000))]
+    #![proptest_config(ProptestConfig::with_cases(800))]
 
     #[test]
     fn the_scan_says_what_a_parser_says(message in any_message(), pretty in any::<bool>(), shift in 0..70_usize) {
@@ -98,6 +101,17 @@ proptest! {
         };
         // Every place of a block comes first once.
         check(&format!("{}{text}", " ".repeat(shift)), &message);
+    }
+
+    #[test]
+    fn a_brief_scan_differs_at_most_in_what_follows_a_notifications_method(message in any_message()) {
+        let text = serde_json::to_string(&message).unwrap();
+        let (whole, brief) = (scan(text.as_bytes()), scan_briefly(text.as_bytes()));
+        if message.get("id").is_some() || message.get("method").is_none() {
+            prop_assert_eq!(whole, brief);
+        } else if whole.kind == Kind::Notification {
+            prop_assert_eq!(whole, brief);
+        }
     }
 
     #[test]

@@ -66,8 +66,9 @@ const fn parity(mut bits: u64) -> u64 {
     bits ^ (bits << 32)
 }
 
-/// Reads the object that begins at `start` and is the whole rest of `data`.
-pub(super) fn scan_object(data: &[u8], start: usize) -> Option<Envelope<'_>> {
+/// Reads the object that begins at `start` and is the whole rest of `data`; with `until_method` only up
+/// to its method, if it has one.
+pub(super) fn scan_object(data: &[u8], start: usize, until_method: bool) -> Option<Envelope<'_>> {
     let mut members = Members::default();
     let mut depth = 0_usize;
     let mut in_string = false;
@@ -110,6 +111,9 @@ pub(super) fn scan_object(data: &[u8], start: usize) -> Option<Envelope<'_>> {
                 b'"' => {
                     if may_matter(data, at) {
                         take_member(data, at, &mut members)?;
+                        if until_method && members.method.is_some() {
+                            return data.trim_ascii_end().ends_with(b"}").then(|| members.into_envelope());
+                        }
                     }
                 }
                 _ => {

@@ -9,7 +9,7 @@ mod scanner;
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use memchr::memmem;
+use memchr::{memchr, memmem};
 
 use scanner::Scanner;
 
@@ -71,10 +71,21 @@ impl Envelope<'_> {
 /// Reads one message.  For a batch only that it is one: see [`scan_each`].
 #[must_use]
 pub fn scan(data: &[u8]) -> Envelope<'_> {
+    scan_until(data, false)
+}
+
+/// As [`scan`], but a message that has no member `id` anywhere is read up to its method only: nobody waits
+/// for a notification, and what follows its method is for whoever gets it.
+#[must_use]
+pub fn scan_briefly(data: &[u8]) -> Envelope<'_> {
+    scan_until(data, !may_have_id(data, memchr(b'\\', data).is_some()))
+}
+
+fn scan_until(data: &[u8], until_method: bool) -> Envelope<'_> {
     let mut scanner = Scanner { data, at: 0 };
     scanner.skip_space();
     match scanner.peek() {
-        Some(b'{') => blocks::scan_object(data, scanner.at),
+        Some(b'{') => blocks::scan_object(data, scanner.at, until_method),
         Some(b'[') => {
             scanner.skip_value().filter(|()| scanner.is_at_end()).map(|()| Envelope::of(Kind::Batch))
         }

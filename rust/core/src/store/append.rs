@@ -279,7 +279,8 @@ impl Stream {
     /// The prefix of new appends is signed by the ring that signs now.
     fn sign_anew(&mut self, keys: &crate::ids::KeyRing, scope: &Scope, key_turn: u32) {
         let Some(token) = self.token() else { return };
-        let prefix = IdPrefix::new(&token, &self.epoch, &keys.tag(scope, &token, &self.epoch));
+        let Some(epoch) = self.epoch() else { return };
+        let prefix = IdPrefix::new(&token, &epoch, &keys.tag(scope, &token, &epoch));
         self.key_turn = key_turn;
         if prefix == self.prefix {
             return;

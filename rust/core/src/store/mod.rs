@@ -125,7 +125,7 @@ pub struct Store<W> {
     by_scope: HashMap<Box<[u8]>, u32, Seed>,
     readers: Arena<Reader<W>>,
     /// By second; entries that are stale are dropped when they are met.
-    due: BTreeMap<u64, Vec<Due>>,
+    due: BTreeMap<u32, Vec<Due>>,
     /// Oldest first; an entry whose stream is gone is dropped when it is met.
     tombstones: VecDeque<Ticket>,
     ended_sessions: VecDeque<Ticket>,
@@ -296,7 +296,6 @@ impl<W> Store<W> {
         stream.ring.forget(&mut self.slabs, chain.current());
         stream.ring = Ring::new(chain.current());
         stream.chain = chain;
-        stream.epoch = epoch;
         stream.prefix = IdPrefix::new(token, &epoch, &tag);
         stream.key_turn = self.key_turn;
         stream.written = 0;
@@ -465,7 +464,7 @@ impl<W> Store<W> {
         let tag = self.keys.tag(scope, token, &epoch);
         let prefix = IdPrefix::new(token, &epoch, &tag);
         let chain = DigestChain::start(&self.keys, scope, token, &epoch);
-        let mut stream = Stream::new(token, epoch, prefix, chain, self.key_turn);
+        let mut stream = Stream::new(token, prefix, chain, self.key_turn);
         stream.session = session;
         stream.touched_ms = self.now_ms;
         let index = self.streams.insert(stream).index;

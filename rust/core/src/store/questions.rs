@@ -66,7 +66,7 @@ impl<W> Store<W> {
     }
 
     pub(crate) fn epoch_and_end(&self, index: u32) -> (Option<Epoch>, bool) {
-        self.streams.get(index).map_or((None, true), |stream| (Some(stream.epoch), !stream.is_live()))
+        self.streams.get(index).map_or((None, true), |stream| (stream.epoch(), !stream.is_live()))
     }
 
     /// Writes the ID of a position, which an echo carries, into `id` (cleared first); false if the digest
@@ -119,7 +119,7 @@ impl<W> Store<W> {
     pub(crate) fn describe(&self, resumption: &mut Resumption, index: u32) {
         let Some(stream) = self.streams.get(index) else { return };
         resumption.stream = stream.token().or(resumption.stream);
-        resumption.epoch = Some(stream.epoch);
+        resumption.epoch = stream.epoch();
         resumption.ended = stream.end_why();
         resumption.window.get_or_insert((stream.ring.first_sequence(), stream.ring.last_sequence()));
     }

@@ -14,7 +14,7 @@ pub(super) struct Session {
     pub(super) standalone: u32,
     pub(super) live_streams: usize,
     pub(super) touched_ms: u64,
-    pub(super) due_s: u64,
+    pub(super) due_s: u32,
 }
 
 impl Session {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::envelope::MessageId;
-use crate::ids::{Digest, DigestChain, Epoch, IdPrefix, RequestId, StreamKind, StreamToken};
+use crate::ids::{Digest, DigestChain, Epoch, IdPrefix, RequestId, StreamKind, StreamToken, EPOCH_CHARS};
 use crate::ring::{Ring, PAGE_BYTES};
 
 use super::arena::Ticket;
@@ -149,7 +149,6 @@ pub(super) struct Stream {
     /// Which signing key `prefix` was made with.
     pub(super) key_turn: u32,
     pub(super) prefix: IdPrefix,
-    pub(super) epoch: Epoch,
     pub(super) chain: DigestChain,
     pub(super) ring: Ring,
     /// The furthest sequence of this epoch that was handed to a connection.
@@ -158,7 +157,7 @@ pub(super) struct Stream {
     /// When it was last used while it lived, then when it ended or was buried.
     pub(super) touched_ms: u64,
     /// When it is looked at next; an earlier entry for it is stale.
-    pub(super) due_s: u64,
+    pub(super) due_s: u32,
     pub(super) reader: Option<Ticket>,
     pub(super) rare: Option<Box<Rare>>,
     pub(super) token_length: u8,
@@ -174,13 +173,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub(super) fn new(
-        token: &StreamToken,
-        epoch: Epoch,
-        prefix: IdPrefix,
-        chain: DigestChain,
-        key_turn: u32,
-    ) -> Self {
+    pub(super) fn new(token: &StreamToken, prefix: IdPrefix, chain: DigestChain, key_turn: u32) -> Self {
         let start = chain.current();
         Self {
             session: NONE,
@@ -188,7 +181,6 @@ impl Stream {
             following: NONE,
             key_turn,
             prefix,
-            epoch,
             chain,
             ring: Ring::new(start),
             written: 0,
@@ -215,6 +207,12 @@ impl Stream {
     /// The token; the default is never taken, since its text was made from one.
     pub(super) fn token(&self) -> Option<StreamToken> {
         StreamToken::parse(self.token_bytes()).ok()
+    }
+
+    /// The epoch; the default is never taken, since the prefix was made from one.
+    pub(super) fn epoch(&self) -> Option<Epoch> {
+        let start = 4 + usize::from(self.token_length) + 1;
+        Epoch::parse(self.prefix.as_bytes().get(start..start + EPOCH_CHARS)?).ok()
     }
 
     pub(super) fn rare(&mut self) -> &mut Rare {

@@ -19,7 +19,7 @@ impl<W> Store<W> {
     #[inline]
     pub(crate) fn tick(&mut self, now_ms: u64, woken: &mut Vec<W>) {
         self.now_ms = self.now_ms.max(now_ms);
-        if self.due.first_key_value().is_some_and(|(&due_s, _)| due_s * 1000 <= self.now_ms) {
+        if self.due.first_key_value().is_some_and(|(&due_s, _)| u64::from(due_s) * 1000 <= self.now_ms) {
             self.sweep_some(PER_CALL, woken);
         }
     }
@@ -34,7 +34,7 @@ impl<W> Store<W> {
         for _ in 0..most {
             let Some(mut first) = self.due.first_entry() else { return };
             let due_s = *first.key();
-            if due_s * 1000 > self.now_ms {
+            if u64::from(due_s) * 1000 > self.now_ms {
                 return;
             }
             match first.get_mut().pop() {
@@ -45,7 +45,7 @@ impl<W> Store<W> {
         }
     }
 
-    fn visit_stream(&mut self, index: u32, due_s: u64, woken: &mut Vec<W>) {
+    fn visit_stream(&mut self, index: u32, due_s: u32, woken: &mut Vec<W>) {
         if self.streams.get(index).is_none_or(|stream| stream.due_s != due_s) {
             return;
         }
@@ -138,12 +138,11 @@ impl<W> Store<W> {
             State::Ended(_) => stream.touched_ms.saturating_add(limits.grace_ms).min(aged),
             State::Tombstone(_) => stream.touched_ms.saturating_add(limits.tombstone_age_ms),
         };
-        // Up, so that what is due is due when it is looked at.
-        stream.due_s = due_ms.div_ceil(1000);
+        stream.due_s = seconds(due_ms);
         self.due.entry(stream.due_s).or_default().push(Due(index));
     }
 
-    fn visit_session(&mut self, index: u32, due_s: u64, woken: &mut Vec<W>) {
+    fn visit_session(&mut self, index: u32, due_s: u32, woken: &mut Vec<W>) {
         let Some(session) = self.sessions.get(index).filter(|session| session.due_s == due_s) else { return };
         let is_old = session.touched_ms.saturating_add(self.limits.session_idle_ms) <= self.now_ms;
         if is_old && (session.is_empty() || session.has_ended) {
@@ -159,7 +158,12 @@ impl<W> Store<W> {
         let Some(session) = self.sessions.get_mut(index) else { return };
         let idle = session.touched_ms.saturating_add(idle_ms);
         let due_ms = if idle <= now_ms { now_ms.saturating_add(idle_ms) } else { idle };
-        session.due_s = due_ms.div_ceil(1000);
+        session.due_s = seconds(due_ms);
         self.due.entry(session.due_s).or_default().push(Due(index | SESSION));
     }
+}
+
+/// Up, so that what is due is due when it is looked at; what is more than a century away stays there.
+fn seconds(due_ms: u64) -> u32 {
+    u32::try_from(due_ms.div_ceil(1000)).unwrap_or(u32::MAX)
 }
