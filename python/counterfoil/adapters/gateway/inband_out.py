@@ -9,15 +9,21 @@ from counterfoil.errors import MalformedInbandError
 from counterfoil.protocol.inband_error import CODE, read_inband_error
 
 _MARK = f'"code":{CODE}'.encode()
+#: More than any in-band error that we write.
+_LONGEST = 4_096
 _ID = b"id: "
 _DATA = b"data: "
 
 
 def strip_error_ids(frames: bytes) -> bytes:
-    """Return whole frames of our encoder, without the `id` line where one is our in-band error."""
-    if _MARK not in frames:
+    """Return whole frames of our encoder, without the `id` line if the last one is our in-band error.
+
+    It settles its call, so no other frame follows it.
+    """
+    if _MARK not in frames[-_LONGEST:]:
         return frames
-    return b"\n\n".join(_strip(frame) for frame in frames.split(b"\n\n"))
+    begins = frames.rfind(b"\n\n", 0, len(frames) - 2) + 2
+    return frames[:begins] + _strip(frames[begins:]) if begins > 1 else _strip(frames)
 
 
 def _strip(frame: bytes) -> bytes:

@@ -5,6 +5,7 @@ No label has a value that a client chooses.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
 
@@ -44,8 +45,7 @@ class Metrics:
 
     def note_relay(self, seconds: float) -> None:
         """One piece of an upstream's stream was parsed and appended."""
-        place = next((at for at, bound in enumerate(_BOUNDS_S) if seconds <= bound), len(_BOUNDS_S))
-        self._relays[place] += 1
+        self._relays[bisect_left(_BOUNDS_S, seconds)] += 1
         self._relay_s += seconds
 
     def write(self, store: ReplayStatistics | None) -> bytes:

@@ -6,7 +6,6 @@ It pulls from a reader of the store and keeps no queue; a client that stops read
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
 
 import anyio
 import anyio.lowlevel
@@ -109,7 +108,7 @@ class StreamWriter:
         tells_live = self._opening.is_aware
         while True:
             frames, caught_up = self._read_ready()
-            pending += frames
+            pending = pending + frames if pending else frames
             if self.why is not None:
                 await self._send_piece(pending + self._last_words(self.why))
                 return
@@ -119,6 +118,9 @@ class StreamWriter:
             if pending and not await self._send_piece(pending):
                 self.why = Why.SLOW
                 return
+            if not caught_up:
+                # A server may take what we send without ever waiting: others must have their turn.
+                await anyio.lowlevel.checkpoint()
             pending = b""
             if self._drains:
                 self.why = Why.CLOSED
@@ -130,13 +132,15 @@ class StreamWriter:
 
     def _read_ready(self) -> tuple[bytes, bool]:
         """Read what fits one send; also say whether that is all there is for now."""
-        frames = b""
-        while self.why is None and len(frames) < self._pace.send_bytes:
+        frames = self._read()
+        caught_up = self._reader.has_caught_up
+        while not caught_up and self.why is None and len(frames) < self._pace.send_bytes:
             more = self._read()
-            if not more:
-                return frames, True
+            caught_up = self._reader.has_caught_up
+            if not more and not caught_up and self.why is None:
+                self.why = Why.CLOSED  # parked, and the stream is over
             frames += more
-        return frames, False
+        return frames, caught_up
 
     def _read(self) -> bytes:
         try:
@@ -164,12 +168,13 @@ class StreamWriter:
         return False
 
     async def _send_piece(self, piece: bytes) -> bool:
+        message = {"type": "http.response.body", "body": piece, "more_body": self.why is None}
         with anyio.move_on_after(self._pace.write_deadline_s):
-            # Only an interrupted stream has two senders, and only it pays for the lock.
-            async with self._sending or nullcontext():
-                more = self.why is None
-                await self._send({"type": "http.response.body", "body": piece, "more_body": more})
-            await anyio.lowlevel.checkpoint()  # a server may take what we send without ever waiting
+            if self._sending is None:
+                await self._send(message)
+            else:  # an interrupted stream has two senders
+                async with self._sending:
+                    await self._send(message)
             return True
         return False
 
