@@ -1,6 +1,6 @@
 """The gateway's own CPU per event, against a bare byte pump and a proxy of the SDK's parts.
 
-CPU of the process in the middle (user and system), 2 KB events in bursts of 16, one stream, uvicorn everywhere.
+CPU of the process in the middle (user and system): 2 KB events in bursts of 16, one stream, on uvicorn.
 Source and client are other processes.  What it does not show: many streams, trio, TLS.
 """
 
@@ -78,9 +78,11 @@ def measure(pid: int, port: int, events: int) -> float:
 def bars(context: Context) -> list[Bar]:
     events = 16 * (500 if context.quick else 2_000)
     hello = {
-        "jsonrpc": "2.0", "id": 0, "method": "initialize",
-        "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "b", "version": "1"}},
-    }  # fmt: skip
+        "jsonrpc": "2.0",
+        "id": 0,
+        "method": "initialize",
+        "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "b"}},
+    }
     with ExitStack() as stack:
         _, source = stack.enter_context(child(str(MIDDLES), "source"))
         url = f"http://127.0.0.1:{source}/mcp"

@@ -1,4 +1,4 @@
-"""What stands between client and server in the gateway's bench: `source`, `pump` or `stock`, each on a free port.
+"""The other processes of the gateway's bench: `source`, `pump` or `stock`, each on a free port.
 
 Prints `ready PORT` and ends with its standard input.
 """
@@ -9,6 +9,7 @@ import json
 import sys
 from typing import Any
 
+import anyio
 import httpx2
 from counterfoil.programs.demo.processes import serve_until_stdin_closes
 
@@ -51,15 +52,9 @@ async def source(scope: Any, receive: Any, send: Any) -> None:
     for _ in range(call["params"]["events"] // BURST):
         await send({"type": "http.response.body", "body": burst, "more_body": True})
         # One burst, one arrival: without a pause the kernel would join them for everybody behind.
-        await anyio_sleep(0.000_5)
+        await anyio.sleep(0.000_5)
     answer = json.dumps({"jsonrpc": "2.0", "id": call["id"], "result": {}}).encode()
     await send({"type": "http.response.body", "body": b"data: " + answer + b"\r\n\r\n"})
-
-
-async def anyio_sleep(seconds: float) -> None:
-    import anyio
-
-    await anyio.sleep(seconds)
 
 
 def make_pump(upstream: str) -> Any:
