@@ -104,6 +104,11 @@ class SqliteBook:
         """Say whether anything is to be written."""
         return bool(self._rows or self._marks)
 
+    @property
+    def has_rows(self) -> bool:
+        """Say whether rows are to be written, and not only marks."""
+        return bool(self._rows)
+
     def begin_step(self) -> None:
         """Remember this place, so that the step that follows can be taken out."""
         self._undo.clear()

@@ -42,8 +42,11 @@ _COMPLETED = Settlement(outcome=OutcomeToken.COMPLETED)
 _READ_FENCE = "SELECT fence FROM counterfoil_meta WHERE id = 1"
 #: A commit's number is its owner's fence and its place among that owner's commits: unique without a write.
 _COMMITS_PER_FENCE = 1 << 32
-#: Rows that are aged out per group, beyond as many as the group writes.
+#: Rows that are aged out per group, beyond as many as the group writes, and how often where it writes none.
 _SWEEP = 32
+_SWEEP_S = 1.0
+#: How many commits pass between two looks for other writers; only a warning hangs on it.
+_LOOK_AT_OTHERS = 8
 
 
 class WriterSettings:
@@ -110,6 +113,7 @@ class Writer:
         self._connection: sqlite3.Connection | None = None
         self._book: SqliteBook | None = None
         self._now = 0.0
+        self._swept_at = 0.0
         self._unclean = False
         self._first_seen: set[bytes] = set()
         self._data_version: int | None = None
@@ -325,7 +329,7 @@ class Writer:
         (fence,) = connection.execute(_READ_FENCE).fetchone()
         if fence != self.fence:
             raise self._fence_off(fence)
-        if self._data_version is not None:
+        if self._data_version is not None and self.commits % _LOOK_AT_OTHERS == 0:
             (seen,) = connection.execute("PRAGMA data_version").fetchone()
             if seen != self._data_version:
                 self._data_version = None
@@ -452,6 +456,9 @@ class Writer:
 
     def _sweep(self, book: SqliteBook, number: int, jobs: int) -> None:
         moment = self._moment(number, 0)
+        if not book.has_rows and moment.now - self._swept_at < _SWEEP_S:
+            return
+        self._swept_at = moment.now
         for key in book.expired(moment.now, _SWEEP + 2 * jobs):
             row = book.row(key)
             if row is not None:
