@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+import struct
+import sys
+from pathlib import Path
+
 import anyio
 import httpx2
 import pytest
-from counterfoil.adapters.serving import listen, serve_app, serving
+from counterfoil.adapters.serving import BACKLOG, listen, serve_app, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -35,3 +40,23 @@ async def test_stop_ends_the_server_and_closes_the_port() -> None:
         await serve_app(app, listener, stop)
     with pytest.raises(OSError, match="attempts failed"):
         await anyio.connect_tcp("127.0.0.1", port)
+
+
+def longest_queue() -> int:
+    return int(Path("/proc/sys/net/core/somaxconn").read_text())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel tells the length of the queue on Linux only")
+async def test_clients_that_all_come_back_at_once_find_a_long_queue() -> None:
+    """Hypercorn listens on the socket it is given anew, with a queue of 100 unless it is told otherwise."""
+    listener = listen()
+    watched, stop = listener.dup(), anyio.Event()
+    with anyio.fail_after(10), watched:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(serve_app, app, listener, stop)
+            async with httpx2.AsyncClient() as client:
+                await client.get(f"http://127.0.0.1:{watched.getsockname()[1]}/")
+            facts = watched.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
+            stop.set()
+    # Of a listening socket, `tcpi_sacked` is the length of its queue.
+    assert struct.unpack_from("I", facts, 28)[0] == min(BACKLOG, longest_queue())
