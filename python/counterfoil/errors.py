@@ -68,6 +68,14 @@ class ConfigError(CounterfoilError, ValueError):
         return f"{self.key}: {self.reason}"
 
 
+class AmbiguousJson(CounterfoilError, ValueError):
+    """JSON that two readers may take in two ways: nothing is said to be equal to it."""
+
+
+class MalformedCallKey(CounterfoilError, ValueError):
+    """A call's `_meta["io.counterfoil/call"]` is not as documented: correct it, or leave it out."""
+
+
 class GatewayNotRunning(CounterfoilError, RuntimeError):
     """The gateway was asked before it was started."""
 

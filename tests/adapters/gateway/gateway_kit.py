@@ -161,10 +161,10 @@ class Raw:
         self.url = f"{url}/mcp"
         self.fields: dict[str, str] = {**ACCEPT, "mcp-protocol-version": REVISION}
 
-    async def initialize(self) -> None:
+    async def initialize(self, capabilities: dict[str, Any] | None = None) -> None:
         params = {
             "protocolVersion": REVISION,
-            "capabilities": {},
+            "capabilities": capabilities or {},
             "clientInfo": {"name": "r", "version": "1"},
         }
         answer = await self.post("initialize", params, request_id=0)
@@ -182,7 +182,8 @@ class Raw:
 
     @asynccontextmanager
     async def call(self, request_id: Any = 1, **fields: str) -> AsyncIterator[Stream]:
-        message = self.message("tools/call", {"name": "t"}, request_id)
+        # Equal calls would be one call made again: an indeterminate one is told to the next.
+        message = self.message("tools/call", {"name": "t", "arguments": {"of": request_id}}, request_id)
         sent = self.http.stream("POST", self.url, json=message, headers=self._with(fields))
         async with sent as answer, reading(answer) as stream:
             yield stream

@@ -1,7 +1,10 @@
 """Runs a plan of calls through one published Python client and prints one JSON line per call; knows no SDK.
 
 `sdk1.py` and `sdk2.py` give it what differs between the majors.  The plan comes as JSON on standard input:
-`{url, timeout_s, at_once, last_notice, linger_s, sessions: [[{key, tool, arguments}, ...], ...]}`.
+`{url, timeout_s, at_once, last_notice, linger_s, tries, headers, sessions}`, a session being a list of
+`{key, tool, arguments}`.
+With `tries` every call is a naive agent's: after an error or `timeout_s` of silence it opens a new session
+and makes the same call again.
 """
 
 from __future__ import annotations
@@ -30,7 +33,9 @@ class Session(Protocol):
 class Hearing:
     """What a session got outside its calls: notices, and everything that the SDK complained of."""
 
-    def __init__(self, last: str) -> None:
+    def __init__(self, last: str, headers: dict[str, str]) -> None:
+        #: What the client sends with every request, to say whose it is.
+        self.headers = headers
         self.notices: list[str] = []
         self.strays: list[str] = []
         self.last_came = anyio.Event()
@@ -66,7 +71,7 @@ async def run_session(
     plan: dict[str, Any], number: int, open_session: OpenSession, slots: anyio.Semaphore
 ) -> None:
     calls = plan["sessions"][number]
-    hearing = Hearing(plan["last_notice"])
+    hearing = Hearing(plan["last_notice"], plan["headers"])
     answered: set[str] = set()
     failure = "no answer before the session closed"
 
@@ -100,6 +105,37 @@ async def run_session(
     emit({"session": number, "notices": hearing.notices, "strays": hearing.strays})
 
 
+async def run_agent(plan: dict[str, Any], call: dict[str, Any], open_session: OpenSession) -> dict[str, Any]:
+    """Make one call as often as it takes; each try has a session of its own."""
+    line: dict[str, Any] = {}
+    for number in range(1, plan["tries"] + 1):
+        hearing = Hearing(plan["last_notice"], plan["headers"])
+        line = {"key": call["key"], "outcome": "session lost", "progress": []}
+        try:
+            async with open_session(plan["url"], hearing) as session:
+                with anyio.move_on_after(plan["timeout_s"]):
+                    line = await run_call(session, call, plan["timeout_s"])
+        except Exception as error:  # the transport of a session may fail as a whole, with any exception
+            line.setdefault("error", {"kind": repr(leaf_of(error))})
+        line["tries"] = number
+        if line["outcome"] == "result":
+            break
+    return line
+
+
+async def run_agents(plan: dict[str, Any], open_session: OpenSession) -> None:
+    slots = anyio.Semaphore(plan["at_once"])
+
+    async def run_one(number: int, call: dict[str, Any]) -> None:
+        async with slots:
+            emit({"session": number, **await run_agent(plan, call, open_session)})
+
+    async with anyio.create_task_group() as tasks:
+        for number, calls in enumerate(plan["sessions"]):
+            for call in calls:
+                tasks.start_soon(run_one, number, call)
+
+
 def leaf_of(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
@@ -108,6 +144,9 @@ def leaf_of(error: BaseException) -> BaseException:
 
 async def run_plan(open_session: OpenSession) -> None:
     plan = json.loads(sys.stdin.read())
+    if plan["tries"]:
+        await run_agents(plan, open_session)
+        return
     slots = anyio.Semaphore(plan["at_once"])
     async with anyio.create_task_group() as tasks:
         for number in range(len(plan["sessions"])):

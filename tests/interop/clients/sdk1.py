@@ -48,7 +48,7 @@ async def open_session(url: str, hearing: Hearing) -> AsyncIterator[Session]:
             hearing.strays.append(repr(message))
 
     async with (
-        streamablehttp_client(url) as (read, write, _),
+        streamablehttp_client(url, headers=hearing.headers) as (read, write, _),
         ClientSession(
             read, write, elicitation_callback=elicit, logging_callback=log, message_handler=hear
         ) as client,

@@ -9,6 +9,7 @@ from typing import Any
 import mcp.types as types
 from mcp import ClientSession, MCPError
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
 from plan import Hearing, main
 
 
@@ -44,7 +45,8 @@ async def open_session(url: str, hearing: Hearing) -> AsyncIterator[Session]:
             hearing.strays.append(repr(message))
 
     async with (
-        streamable_http_client(url) as (read, write),
+        create_mcp_http_client(headers=hearing.headers) as http,
+        streamable_http_client(url, http_client=http) as (read, write),
         ClientSession(
             read, write, elicitation_callback=elicit, logging_callback=log, message_handler=hear
         ) as client,

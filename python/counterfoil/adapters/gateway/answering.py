@@ -10,6 +10,9 @@ from contextlib import contextmanager, nullcontext, suppress
 
 import msgspec
 from anyio.abc import TaskGroup
+from counterfoil.adapters.gateway.adoption.entries import AdoptableCall
+from counterfoil.adapters.gateway.adoption.front import Adoption
+from counterfoil.adapters.gateway.adoption.settled import tell_adopted
 from counterfoil.adapters.gateway.answers import send_answer
 from counterfoil.adapters.gateway.asgi import Receive, Send
 from counterfoil.adapters.gateway.calls import Call, CallSettings
@@ -34,7 +37,7 @@ from counterfoil.adapters.gateway.passthrough import OnHead, OnPiece, pass_throu
 from counterfoil.adapters.gateway.patience import Patience
 from counterfoil.adapters.gateway.posts import PostTerms, answer_post
 from counterfoil.adapters.gateway.scopes import Identity
-from counterfoil.adapters.gateway.session_news import InitializeNews, note_request
+from counterfoil.adapters.gateway.session_news import InitializeNews, note_client, note_request
 from counterfoil.adapters.gateway.sessions import SessionFacts, Sessions
 from counterfoil.adapters.gateway.settings import GatewaySettings
 from counterfoil.adapters.gateway.sse_out import Interruption, Pace
@@ -100,6 +103,7 @@ class Answering:
         self._verdicts = verdicts
         self._metrics = metrics
         self._observer = Observer(log, limits, verdicts) if log is not None and settings.observe else None
+        self.adoption = Adoption(log, settings, limits) if log is not None else None
         self._calm = Calm()
         self._patience = Patience()
         self.draining = Draining()
@@ -132,7 +136,7 @@ class Answering:
         elif inbound.method == "GET":
             await self._answer_get(exchange, self._log, knows, tasks)
         elif inbound.method == "DELETE":
-            await self._answer_delete(exchange, self._log)
+            await self._answer_delete(exchange, self._log, tasks)
         elif message is not None and message.kind is MessageKind.REQUEST:
             await self._answer_request(exchange, self._log, message, knows, tasks)
         elif message is not None and message.method == "notifications/cancelled":
@@ -161,7 +165,12 @@ class Answering:
     async def _answer_answer(self, exchange: Exchange, message: MessageHead) -> None:
         """Pass a client's answer to its server, unless the request was settled in the client's stead."""
         facts = self._facts(exchange.inbound)
-        if message.request_id is None or facts.server_requests.note_answer(message.request_id):
+        scope = exchange.scope(exchange.inbound.session)
+        if self.adoption is not None and await self.adoption.take_answer(
+            scope, message, exchange.request.body
+        ):
+            await send_answer(exchange.send, 202, ())
+        elif message.request_id is None or facts.server_requests.note_answer(message.request_id):
             await self._pass(exchange)
         else:
             await send_answer(exchange.send, 202, ())
@@ -169,7 +178,11 @@ class Answering:
     async def _answer_cancellation(self, exchange: Exchange, tasks: TaskGroup) -> None:
         """Pass a cancellation on; a call that it stopped gets no answer, and ends a little later."""
         scope = exchange.scope(exchange.inbound.session)
-        stream = self._open_calls.named_in(scope, exchange.request.body)
+        body = exchange.request.body
+        if self.adoption is not None and await self.adoption.takes_cancellation(scope, body, tasks):
+            await send_answer(exchange.send, 202, ())
+            return
+        stream = self._open_calls.named_in(scope, body)
         await self._pass(exchange)
         if stream is not None:
             tasks.start_soon(end_cancelled, stream, self._settings.cancel_settle_s)
@@ -198,6 +211,7 @@ class Answering:
             except StoreFull as full:
                 raise RequestRefused(503, full.bound, "the gateway takes no new sessions now") from full
             self._sessions.of(opened).trust(exchange.inbound, cors_of(answer.headers))
+            note_client(self._sessions.of(opened), exchange.request.body)
 
         await self._pass(exchange, note, news.take)
         if opened:
@@ -230,9 +244,13 @@ class Answering:
             on_relay=self._metrics.note_relay,
             on_indeterminate=self._metrics.note_indeterminate,
         )
-        call = Call(exchange.upstream, exchange.request, message.request_id, stream, settings)
-        tasks.start_soon(self._run_call, exchange, log, call, message.request_id)
+        adoption = self.adoption
+        assert adoption is not None
+        upstream = adoption.listen(message, exchange.upstream)
+        call = Call(upstream, exchange.request, message.request_id, stream, settings)
         facts = self._facts(inbound)
+        entry = adoption.enter(inbound, message, knows, call, facts, tasks)
+        tasks.start_soon(self._run_call, exchange, log, call, message.request_id, entry)
         note_request(facts, message.method, exchange.request.body)
         terms = PostTerms(
             knows=knows,
@@ -243,17 +261,36 @@ class Answering:
             window=self._limits.window_events,
             cors=facts.cors.get(inbound.origin or "", ()),
         )
-        with self._counted():
-            await answer_post(
-                call, terms, self._pace, exchange.receive, exchange.send, self._metrics.note_reader_end
-            )
+        on_end = self._metrics.note_reader_end
+        if entry is None:
+            with self._counted():
+                await answer_post(call, terms, self._pace, exchange.receive, exchange.send, on_end)
+            return
+        watching = adoption.watching(entry, exchange.receive, exchange.send)
+        with watching as watched, self._counted():
+            await answer_post(call, terms, self._pace, watched.receive, watched.send, on_end)
 
-    async def _run_call(self, exchange: Exchange, log: ReplayLog, call: Call, request_id: RequestId) -> None:
+    async def _run_call(
+        self,
+        exchange: Exchange,
+        log: ReplayLog,
+        call: Call,
+        request_id: RequestId,
+        entry: AdoptableCall | None,
+    ) -> None:
+        def note_head() -> None:
+            self._note_head(exchange, call)
+
+        assert self.adoption is not None
         self._open_calls.add(request_id, call.stream)
         try:
-            await call.run(lambda: self._note_head(exchange, call))
+            if entry is None:
+                await call.run(note_head)
+            else:
+                await self.adoption.run(entry, call, note_head)
         finally:
             self._open_calls.remove(request_id, call.stream)
+        self.adoption.learn(exchange.inbound, call.stream.scope, call)
         if call.whole is not None and call.whole.status == 404:
             await self._end_session(exchange, log)
 
@@ -287,6 +324,8 @@ class Answering:
                 )
                 return
         facts = self._facts(inbound)
+        assert self.adoption is not None
+        entry, is_taken = self.adoption.find(scope, cursor) if is_call else (None, False)
         terms = GetTerms(
             cursor=cursor,
             asked=self._read_asked(inbound),
@@ -307,28 +346,38 @@ class Answering:
             lost = facts.server_requests.take_lost(request_ids)
             tasks.start_soon(settle_lost, exchange.upstream, exchange.request, lost)
 
+        if entry is not None and is_taken:
+            await tell_adopted(entry.request_id, terms, exchange.send, self._verdicts.tell)
+            return
+        watched = self.adoption.watch_resume(entry, exchange.receive, exchange.send)
+        presence = self.adoption.watching_standalone(
+            None if is_call else scope, self._metrics.note_reader_end
+        )
         reading = (
             self._legs.reading(tasks, scope) if self._legs is not None and not is_call else nullcontext()
         )
         try:
-            with reading, self._counted():
+            with presence as note_end, reading, self._counted():
                 await answer_get(
                     log,
                     scope,
                     terms,
                     self._pace,
-                    exchange.receive,
-                    exchange.send,
+                    watched.receive,
+                    watched.send,
                     notices=lambda: make_notices(facts, self._settings),
                     interruption=self._interruption(scope, facts)
                     if not is_call and not terms.is_aware
                     else None,
                     on_lost_requests=settle,
                     tell=self._verdicts.tell,
-                    on_end=self._metrics.note_reader_end,
+                    on_end=note_end,
+                    watch=watched.watch,
                 )
         except SessionEnded:
             raise RequestRefused(404, "mcp-session-id", "the session has ended") from None
+        finally:
+            watched.close()
 
     def _interruption(self, scope: Scope, facts: SessionFacts) -> Interruption | None:
         """What tells an unaware client of a loss while it reads its standalone stream."""
@@ -342,7 +391,14 @@ class Answering:
 
         return next_notice
 
-    async def _answer_delete(self, exchange: Exchange, log: ReplayLog) -> None:
+    async def _answer_delete(self, exchange: Exchange, log: ReplayLog, tasks: TaskGroup) -> None:
+        scope = exchange.scope(exchange.inbound.session)
+        assert self.adoption is not None
+        if self.adoption.holds_end(scope, exchange.upstream, exchange.request, tasks):
+            await self._end_session(exchange, log)
+            await send_answer(exchange.send, 200, ())
+            return
+
         async def note(answer: UpstreamAnswer) -> None:
             if answer.status < 300 or answer.status == 404:
                 await self._end_session(exchange, log)
@@ -368,7 +424,8 @@ class Answering:
         if session is None:
             return
         scope = exchange.scope(session)
-        await log.delete_session(scope)
+        kept = self.adoption.leave_session(scope) if self.adoption is not None else ()
+        await log.delete_session(scope, keep=kept)
         if self._legs is not None:
             self._legs.stop(scope)
         self._sessions.forget(session)

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 from anyio.abc import TaskGroup
+from counterfoil.adapters.gateway.adoption.front import Adoption
 from counterfoil.adapters.gateway.answering import Answering, Exchange
 from counterfoil.adapters.gateway.answers import ClientGone, read_body, send_refusal
 from counterfoil.adapters.gateway.asgi import Message, Receive, Scope, Send
@@ -65,6 +66,11 @@ class Gateway:
         self._scopes = scope or Scopes()
         self._guards = Guards(self.settings.allow_hosts, self.settings.allow_origins)
         self._tasks: TaskGroup | None = None
+
+    @property
+    def adoption(self) -> Adoption | None:
+        """Who took over whose calls, as counts; None without a store."""
+        return self._answering.adoption
 
     @property
     def is_ready(self) -> bool:

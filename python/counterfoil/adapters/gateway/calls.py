@@ -34,6 +34,9 @@ from counterfoil.limits import Limits
 from counterfoil.model.tokens import Executed, StreamKind, Why
 from counterfoil.protocol.inband_error import InbandError, InbandEvidence, write_inband_error
 
+#: Told once the kind of an answer is known.
+OnHead = Callable[[], None]
+
 
 class WholeAnswer(msgspec.Struct, frozen=True):
     """An answer of the upstream that is no stream, or that did not come: then `failure` says why."""
@@ -80,8 +83,10 @@ class Call:
         self.stream_headers: Headers | None = None
         self.whole: WholeAnswer | None = None
         self.stream = stream
-        self._upstream = upstream
-        self._request = request
+        #: Why its stream begins, as its first connection is told.
+        self.why = Why.FIRST
+        self.upstream = upstream
+        self.request = request
         self._request_id = request_id
         self._settings = settings
         self._is_kept = False
@@ -93,10 +98,16 @@ class Call:
         if self._is_over:
             await self._settle_whole()
 
-    async def run(self, on_head: Callable[[], None]) -> None:
+    def open_adopted(self) -> None:
+        """Answer from the stream: what comes is the answer of an identical call, and nothing is sent."""
+        self.why = Why.ADOPTED
+        self.stream_headers = ()
+        self.decided.set()
+
+    async def run(self, on_head: OnHead) -> None:
         """Make the call; `on_head` is told once the kind of the answer is known, before anybody else."""
         try:
-            async with self._upstream.call(self._request) as answer:
+            async with self.upstream.call(self.request) as answer:
                 if is_stream(answer):
                     self.stream_headers = answer.headers
                     on_head()
@@ -150,7 +161,7 @@ class Call:
             limits=self._settings.sse,
             request_id=self._request_id,
         )
-        driven = Driven(self._upstream, self._request, append, settings)
+        driven = Driven(self.upstream, self.request, append, settings)
         return await driven.run(answer, first)
 
     async def _settle(self, why: Why, executed: Executed) -> None:
@@ -189,6 +200,14 @@ class Call:
         has_retry_after = header_of(whole.headers, b"retry-after") is not None
         executed = executed_by_status(whole.status, has_retry_after=has_retry_after)
         return self.error(Why.STATUS, executed, InbandEvidence(status=whole.status))
+
+    def doubt(self) -> bytes | None:
+        """Return the in-band error that it ended with, in its stream or as a whole answer, if it did."""
+        whole = self.whole
+        if self.stream.settled is not None or whole is None:
+            return self.stream.settled
+        is_answer = whole.failure is None and whole.status < 300 and bool(whole.body)
+        return None if is_answer else self._error_of(whole)
 
     def error(self, why: Why, executed: Executed, evidence: InbandEvidence | None = None) -> bytes:
         """Return the in-band error of this call."""

@@ -24,10 +24,10 @@ JSON_FIELDS: Headers = ((b"content-type", b"application/json"), (b"cache-control
 UNRESUMABLE = ContinuityClaim(verdict=VerdictToken.NEW, why=Why.UNRESUMABLE, next=Next.CONTINUE)
 
 
-def claim_new(epoch: str, *, window: int) -> ContinuityClaim:
-    """Claim a stream that begins on this connection."""
+def claim_new(epoch: str, *, window: int, why: Why = Why.FIRST) -> ContinuityClaim:
+    """Claim a stream that begins on this connection; `why=adopted` if another call's answer comes on it."""
     return ContinuityClaim(
-        verdict=VerdictToken.NEW, why=Why.FIRST, next=Next.CONTINUE, after=0, window=window, epoch=epoch
+        verdict=VerdictToken.NEW, why=why, next=Next.CONTINUE, after=0, window=window, epoch=epoch
     )
 
 

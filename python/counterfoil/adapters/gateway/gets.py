@@ -82,6 +82,7 @@ async def answer_get(
     on_lost_requests: Callable[[Sequence[object]], None],
     tell: Callable[[ResumeVerdict, StreamToken | None], None],
     on_end: OnEnd,
+    watch: Callable[[LogReader], LogReader] | None = None,
 ) -> None:
     """Answer, and tell the verdict before the first byte; none if the client left before there was one.
 
@@ -96,6 +97,8 @@ async def answer_get(
         await _put_off(reader, terms, send, tell)
         return
     tell(reader.verdict, reader.stream)
+    if watch is not None:
+        reader = watch(reader)
     if reader.is_attached and not await _keep_calm(scope, terms, reader, receive):
         await _ask_again(full, terms, send)
         return

@@ -30,6 +30,10 @@ class ServerRequests:
         self._remember(request_id, by_client=True)
         return True
 
+    def is_answered(self, request_id: RequestId) -> bool:
+        """Whether its client has answered it, or it was settled."""
+        return request_id in self._answered
+
     def take_lost(self, request_ids: Iterable[object]) -> list[RequestId]:
         """Return those that are to be settled now."""
         lost = [i for i in request_ids if isinstance(i, int | str) and i not in self._answered]

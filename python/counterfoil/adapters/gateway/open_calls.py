@@ -37,11 +37,16 @@ class OpenCalls:
 
     def named_in(self, scope: Scope, body: bytes) -> CallStream | None:
         """Return the running call that a `notifications/cancelled` names."""
-        try:
-            request_id = _DECODER.decode(body).params.request_id
-        except msgspec.MsgspecError:
-            return None
-        return self._streams.get((scope, request_id))
+        request_id = cancelled_id(body)
+        return self._streams.get((scope, request_id)) if request_id is not None else None
+
+
+def cancelled_id(body: bytes) -> RequestId | None:
+    """Return the typed id of the request that a `notifications/cancelled` names."""
+    try:
+        return _DECODER.decode(body).params.request_id
+    except msgspec.MsgspecError:
+        return None
 
 
 async def end_cancelled(stream: CallStream, settle_s: float) -> None:

@@ -48,18 +48,26 @@ async def answer_post(
     if not await run_while_present(receive, decide):
         await call.keep()
     elif call.whole is not None:
-        await _pass_whole(call, call.whole, send)
+        await _pass_whole(call, call.whole, receive, send)
     else:
         await call.keep()
         await _write_stream(call, terms, pace, receive, send, on_end)
 
 
-async def _pass_whole(call: Call, whole: WholeAnswer, send: Send) -> None:
-    await call.stream.end()  # no id of it was ever told
+async def _pass_whole(call: Call, whole: WholeAnswer, receive: Receive, send: Send) -> None:
+    if whole.failure is not None or whole.status >= 300:
+        await call.stream.end()  # no id of it was ever told
     if whole.failure is not None:
         raise whole.failure
-    headers = (field for field in pass_answer_headers(whole.headers) if field[0] != b"content-length")
-    await send_answer(send, whole.status, headers, whole.body)
+    headers = [field for field in pass_answer_headers(whole.headers) if field[0] != b"content-length"]
+
+    async def pass_on() -> None:
+        await send_answer(send, whole.status, headers, whole.body)
+
+    if await run_while_present(receive, pass_on) or not call.stream.is_undelivered:
+        await call.stream.end()
+    else:
+        await call.keep()  # nobody got it: an identical call may
 
 
 async def _write_stream(
@@ -67,7 +75,7 @@ async def _write_stream(
 ) -> None:
     reader = await call.stream.attach(is_aware=terms.is_aware)
     epoch = call.stream.first_id.epoch
-    claim = claim_new(epoch, window=terms.window)
+    claim = claim_new(epoch, window=terms.window, why=call.why)
     passed = pass_answer_headers(call.stream_headers or terms.cors, new_body=True)
     echo = str(call.stream.first_id) if terms.knows.has_priming else None
     lead = make_lead(claim, echo=echo, retry_ms=terms.retry_ms, knows=terms.knows)

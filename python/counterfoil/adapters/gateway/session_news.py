@@ -36,6 +36,13 @@ class InitializeNews:
                 facts.capabilities = frozenset(result["capabilities"])
 
 
+def note_client(facts: SessionFacts, initialize: bytes) -> None:
+    """Note the capabilities that a client declared in its `initialize`."""
+    params = _decoded(initialize).get("params")
+    if isinstance(params, dict) and isinstance(params.get("capabilities"), dict):
+        facts.client_capabilities = frozenset(params["capabilities"])
+
+
 def note_request(facts: SessionFacts, method: str | None, body: bytes) -> None:
     """Note what a request that was let through says of the session's wishes."""
     if method not in ("resources/subscribe", "resources/unsubscribe", "logging/setLevel"):

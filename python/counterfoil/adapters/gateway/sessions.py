@@ -23,6 +23,8 @@ class SessionFacts:
         self.cors: dict[str, Headers] = {}
         #: Names of the capabilities that `initialize` declared; None when it was not seen here.
         self.capabilities: frozenset[str] | None = None
+        #: Names of the capabilities that its client declared; None when `initialize` was not seen here.
+        self.client_capabilities: frozenset[str] | None = None
         #: When the loss of its standalone stream was last told.
         self.noticed_s = float("-inf")
         #: Subscribed resources, which are told to be updated when their notifications were lost.

@@ -5,7 +5,7 @@ Names end in their unit.  The program fills it from flags, environment and TOML;
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, cast, get_args
 
 import msgspec
 from counterfoil.adapters.gateway.guards import LOOPBACK_HOSTS
@@ -13,7 +13,24 @@ from counterfoil.errors import ConfigError
 
 OnBudget = Literal["refuse", "relay-unresumable"]
 ForeignIds = Literal["reconcile", "stop"]
+AdoptScope = Literal["principal", "session", "off"]
 OnStandaloneGap = Literal["refresh", "warn", "refuse"]
+
+
+_MAY_BE_ZERO = ("adopt_s", "adopt_settle_ms", "prime_after_ms")
+
+
+def read_adopt_scopes(texts: tuple[str, ...]) -> dict[str, AdoptScope]:
+    """Read `adopt_scopes`; raises `ConfigError`."""
+    scopes: dict[str, AdoptScope] = {}
+    for text in texts:
+        name, _, scope = text.rpartition("=")
+        if not name or scope not in get_args(AdoptScope):
+            raise ConfigError(
+                "adopt_scopes", f"{text!r} is not TOOL=SCOPE, /route=SCOPE or /route:TOOL=SCOPE"
+            )
+        scopes[name] = cast(AdoptScope, scope)
+    return scopes
 
 
 class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -47,6 +64,19 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """How long the upstream's standalone stream is read with no client attached."""
     cancel_settle_s: float = 5.0
     """How long after a cancellation a call without an answer ends."""
+    adopt_s: float = 60.0
+    """How long an undelivered call may be taken over by an identical one; 0 switches adoption off."""
+    adopt_scope: AdoptScope = "principal"
+    """Who may take a call over: its principal from any session (without one: its session), its session, or
+    nobody.  `session` is for upstreams that keep state in the session."""
+    adopt_scopes: tuple[str, ...] = ()
+    """Exceptions: `TOOL=SCOPE`, `/route=SCOPE` or `/route:TOOL=SCOPE`; the most specific one counts."""
+    adopt_settle_ms: int = 50
+    """How long a call waits beside an identical one in flight, whose disconnect may be on its way."""
+    adopt_return_s: float = 5.0
+    """How long a client that was given an id is waited for, or three times `retry_ms` if that is longer."""
+    adopt_calls: int = 10_000
+    """Undelivered calls that are kept for adoption; the one left first is forgotten first."""
     max_revision: str | None = None
     """Answer as a server of this revision: `2025-11-25` makes newer clients use sessions and resumption."""
     on_budget: OnBudget = "refuse"
@@ -62,5 +92,6 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             value = getattr(self, name)
             if isinstance(value, bool | str | tuple | None):
                 continue
-            if value < (0 if name == "prime_after_ms" else 1e-3):
+            if value < (0 if name in _MAY_BE_ZERO else 1e-3):
                 raise ConfigError(name, f"{value} is too small")
+        read_adopt_scopes(self.adopt_scopes)

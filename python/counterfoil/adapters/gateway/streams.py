@@ -5,6 +5,8 @@ Appends after its end are dropped: whoever ended it has told its reader.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from counterfoil.adapters.gateway.messages import RequestId
 from counterfoil.errors import SessionEnded, StreamEnded, UnknownStream
 from counterfoil.limits import Limits
@@ -23,6 +25,12 @@ class CallStream:
         self.token = token
         #: The position before the first event; taken at once, as a burst may trim it before anybody reads.
         self.first_id = first_id
+        #: The in-band error that ended it, if one did.
+        self.settled: bytes | None = None
+        #: Whether an identical call may still get its answer.
+        self.is_undelivered = False
+        #: Wraps the reader of the connection that the stream was opened for.
+        self.watch: Callable[[LogReader], LogReader] | None = None
         self._log = log
         self._is_over = False
 
@@ -55,10 +63,13 @@ class CallStream:
         if self._is_over:
             return False
         try:
-            return await self._log.settle(self.scope, self.token, error) is not None
+            if await self._log.settle(self.scope, self.token, error) is None:
+                return False
         except _OVER:
             self._is_over = True
             return False
+        self.settled = error
+        return True
 
     async def end(self, why: str = "closed") -> None:
         """End the stream without an answer of its own; one that has ended keeps its reason."""
@@ -69,7 +80,8 @@ class CallStream:
 
     async def attach(self, *, is_aware: bool) -> LogReader:
         """Attach the connection that the stream was opened for."""
-        return await self._log.attach(self.scope, self.token, aware=is_aware)
+        reader = await self._log.attach(self.scope, self.token, aware=is_aware)
+        return self.watch(reader) if self.watch is not None else reader
 
 
 def check_batch(batch: RelayBatch) -> None:

@@ -23,6 +23,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     at_once: int = 16
     timeout_s: float = 20.0
     last_notice: str = ""
+    tries: int = 0
+    """Above 0 each call is a naive agent's, with a new session for every try."""
+    headers: dict[str, str] = {}
     linger_s: float = 0.0
     """After its calls a session stays until a notice ended with `last_notice`, at most so long."""
 

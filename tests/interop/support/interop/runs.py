@@ -25,6 +25,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
     error: dict[str, Any] = {}
     elapsed_s: float = 0.0
+    tries: int = 1
 
     @property
     def is_right(self) -> bool:

@@ -1,0 +1,311 @@
+"""Lets an identical re-issue of an undelivered call take it over, instead of running it again.
+
+What is decided is in `decisions.adoption`; this file keeps the facts, waits, and moves work between callers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+from counterfoil.adapters.gateway.adoption.adoption_log import AdoptionLog
+from counterfoil.adapters.gateway.adoption.connection import Connection
+from counterfoil.adapters.gateway.adoption.copying import Copying
+from counterfoil.adapters.gateway.adoption.entries import AdoptableCall, CallWork
+from counterfoil.adapters.gateway.adoption.questions import Questions
+from counterfoil.adapters.gateway.adoption.table import AdoptionTable
+from counterfoil.adapters.gateway.calls import Call, OnHead
+from counterfoil.adapters.gateway.settings import GatewaySettings
+from counterfoil.decisions.adoption import choose_adoption, decide_adoption
+from counterfoil.limits import Limits
+from counterfoil.model.adoption import (
+    Adopt,
+    AdoptionEvidence,
+    AdoptionVerdict,
+    Delivery,
+    Eligible,
+    Patience,
+    Tell,
+    Wait,
+    Work,
+)
+from counterfoil.model.tokens import Executed, Why
+from counterfoil.protocol.inband_error import InbandError, read_inband_error, write_inband_error
+from counterfoil.stores.interface import ReplayLog
+
+#: Identities whose answer was handed over lately, remembered for the log line only.
+_REMEMBERED = 10_000
+
+#: Told of cancelled, forgotten and ended work.
+OnRelease = Callable[[AdoptableCall, CallWork | None], None]
+
+
+class Adopting:
+    """The adoptions of one gateway.  Calls are entered by `enter`, and run by `run`."""
+
+    def __init__(self, log: ReplayLog, settings: GatewaySettings, limits: Limits) -> None:
+        self.table = AdoptionTable(settings.adopt_calls)
+        self.questions = Questions()
+        self.told = AdoptionLog()
+        self.on_release: list[OnRelease] = []
+        self._log = log
+        self._limits = limits
+        self._window_s = settings.adopt_s
+        self._settle_s = settings.adopt_settle_ms / 1000
+        self._return_s = max(settings.adopt_return_s, 3 * settings.retry_ms / 1000)
+        self._delivered: OrderedDict[bytes, float] = OrderedDict()
+        self._tasks: TaskGroup | None = None
+
+    def enter(self, entry: AdoptableCall, call: Call, tasks: TaskGroup) -> None:
+        """Take a call in; one that nothing identical stands beside has its work from here on."""
+        self._tasks = tasks
+        self.table.add(entry)
+        if not self.table.equal_to(entry):
+            if self._was_delivered(entry):
+                self.told.passed_over(entry)
+            self._begin_work(entry, call)
+
+    def connect(self, entry: AdoptableCall, connection: Connection) -> None:
+        """Note the connection that a call came on."""
+        entry.connection = connection
+        entry.away_since = None
+        entry.stream.is_undelivered = True
+
+    async def run(self, entry: AdoptableCall, call: Call, on_head: OnHead) -> None:
+        """Make the call, or take over an identical one; ends with the work or its adoption."""
+        if entry.work is None:
+            await self._await_turn(entry, call)
+        if entry.is_withdrawn:
+            await entry.stream.settle(call.error(Why.UNSENT, Executed.NO))
+        work = entry.work
+        if work is None or work.call is not call:
+            return
+        await call.run(on_head)
+        self._finish(work)
+
+    # --- what connections tell
+
+    def note_attached(self, entry: AdoptableCall, connection: Connection) -> None:
+        entry.connection = connection
+        if entry.away_since is not None:
+            entry.away_since = None
+            self.table.note_back(entry)
+            self.table.ring(entry.identity)
+
+    def note_gone(self, entry: AdoptableCall, connection: Connection) -> None:
+        """A connection is gone; the call is undelivered from now on, if its answer was not handed over."""
+        if entry.connection is connection:
+            self.leave(entry)
+
+    def note_handed_over(self, entry: AdoptableCall) -> None:
+        entry.delivery = Delivery.DONE
+        entry.stream.is_undelivered = False
+        work = entry.work
+        if work is not None and work.state is Work.RUNNING and work.call.stream.settled is not None:
+            work.state, work.doubt = outcome_of(work.call)  # the answer was an error of ours
+        if work is None or work.state is not Work.INDETERMINATE:
+            self._remember_delivered(entry)
+            self.table.remove(entry)
+        if work is not None and not work.is_running:
+            self._release(entry, work)
+
+    def leave(self, entry: AdoptableCall) -> None:
+        """Nobody is attached: the window in which the call may be adopted begins."""
+        if entry.away_since is not None or entry.connection is None:
+            return
+        entry.away_since = now = time.monotonic()
+        self.table.ring(entry.identity)
+        if entry.delivery is Delivery.DONE or entry.is_forgotten or self._tasks is None:
+            return
+        if entry.work is None and (entry.session_ended or not entry.has_id):
+            self.withdraw(entry)
+            return
+        crowded_out = self.table.note_away(entry)
+        if crowded_out is not None:
+            self.forget(crowded_out)
+        self._tasks.start_soon(self._forget_later, entry, now)
+
+    def withdraw(self, entry: AdoptableCall) -> None:
+        """Never send a call that waits: its client is gone, and cannot come back to it."""
+        entry.is_withdrawn = True
+        self.table.remove(entry)
+
+    def forget(self, entry: AdoptableCall) -> None:
+        """End a call's window: nobody adopts it any more."""
+        if entry.is_forgotten:
+            return
+        entry.is_forgotten = True
+        self.table.remove(entry)
+        self._release(entry, entry.work)
+
+    # --- waiting for one's turn
+
+    async def _await_turn(self, entry: AdoptableCall, call: Call) -> None:
+        settled_at = time.monotonic() + self._settle_s
+        while entry.work is None and not entry.is_withdrawn:
+            now = time.monotonic()
+            bell = self.table.bell(entry.identity)
+            if entry.is_forgotten:
+                error = call.error(Why.UNSENT, Executed.NO)
+                await self._answer_with(entry, call, error)
+                return
+            verdict, chosen = self._judge(entry, now, now >= settled_at)
+            if not entry.is_attached:
+                await bell.wait()  # it goes on when its client comes back, or is forgotten
+            elif isinstance(verdict, Wait):
+                assert chosen is not None
+                until = settled_at if verdict.why is Why.WAITING else self._free_at(chosen)
+                with anyio.move_on_after(max(0.0, until - now)):
+                    await bell.wait()
+            elif isinstance(verdict, Adopt):
+                assert chosen is not None
+                await self._adopt(entry, chosen, call)
+            elif isinstance(verdict, Tell):
+                assert chosen is not None
+                await self._tell(entry, chosen, call)
+                return
+            else:
+                if verdict.why is Why.ENDED or self._was_delivered(entry):
+                    self.told.passed_over(entry)
+                self._begin_work(entry, call)
+
+    def _judge(
+        self, entry: AdoptableCall, now: float, has_settled: bool
+    ) -> tuple[AdoptionVerdict, AdoptableCall | None]:
+        earlier = self.table.equal_to(entry)
+        patience = Patience.SETTLED if has_settled else Patience.FRESH
+        judged = (self._judge_one(other, now, patience) for other in earlier)
+        verdict, place = choose_adoption(judged, eligible=Eligible.YES)
+        return verdict, earlier[place] if place >= 0 else None
+
+    def _judge_one(self, other: AdoptableCall, now: float, patience: Patience) -> AdoptionVerdict:
+        caller = other.where_caller_is(
+            now,
+            return_s=self._return_s,
+            window_s=self._window_s,
+            has_left=self.table.has_left(other.scope),
+        )
+        return decide_adoption(
+            AdoptionEvidence(
+                eligible=Eligible.YES,
+                patience=patience,
+                work=other.state_of_work(),
+                delivery=other.delivery,
+                caller=caller,
+            )
+        )
+
+    def _free_at(self, other: AdoptableCall) -> float:
+        return (other.away_since or time.monotonic()) + self._return_s
+
+    def _begin_work(self, entry: AdoptableCall, call: Call) -> None:
+        entry.work = work = CallWork(call, entry)
+        self.table.add_work(work)
+
+    # --- taking over
+
+    async def _adopt(self, entry: AdoptableCall, earlier: AdoptableCall, call: Call) -> None:
+        work = earlier.work
+        assert work is not None, "only work is adopted"
+        entry.work, work.holder = work, entry
+        self.table.take_away(earlier)
+        self.told.adopted(entry, work)
+        if work.copying is not None:
+            work.copying.cancel()
+        work.copying = anyio.CancelScope()
+        call.open_adopted()
+        with work.copying:
+            await Copying(self._log, work, entry, self.questions, self._limits).run()
+
+    async def _tell(self, entry: AdoptableCall, earlier: AdoptableCall, call: Call) -> None:
+        doubt = earlier.work.doubt if earlier.work is not None else None
+        self.told.told(entry)
+        self.table.remove(entry)
+        entry.is_forgotten = True  # it is no doubt of its own: the first one's window counts
+        why, executed = (doubt.why, doubt.executed) if doubt is not None else (Why.CLOSED, Executed.UNKNOWN)
+        error = InbandError(request_id=entry.request_id, why=why, executed=executed)
+        await self._answer_with(entry, call, write_inband_error(error))
+
+    async def _answer_with(self, entry: AdoptableCall, call: Call, error: bytes) -> None:
+        call.open_adopted()
+        await entry.stream.settle(error)
+
+    # --- the end of work
+
+    def _finish(self, work: CallWork) -> None:
+        work.is_running = False
+        holder = work.holder
+        if work.state is Work.RUNNING:
+            work.state, work.doubt = outcome_of(work.call)
+        work.settled_at = time.monotonic()
+        if work.state is Work.INDETERMINATE and self._tasks is not None:
+            self._tasks.start_soon(self._forget_later, holder, None)
+        self.table.ring(holder.identity)
+        if work.state is Work.INDETERMINATE:
+            self._tell_release(holder, work)
+        elif (
+            holder.delivery is Delivery.DONE
+            or holder.is_forgotten
+            or work.state in (Work.CANCELLED, Work.NOT_APPLIED)
+        ):
+            self.table.remove(holder)
+            self._release(holder, work)
+        else:
+            self._tell_release(holder, work)
+
+    def _release(self, entry: AdoptableCall, work: CallWork | None) -> None:
+        if work is not None and not work.is_running:
+            self.table.remove_work(work)
+        self._tell_release(entry, work)
+
+    def _tell_release(self, entry: AdoptableCall, work: CallWork | None) -> None:
+        for listener in self.on_release:
+            listener(entry, work)
+
+    async def _forget_later(self, entry: AdoptableCall, since: float | None) -> None:
+        """Forget a call when its window ends, unless somebody came; `since` None: whoever comes."""
+        await anyio.sleep(self._window_s)
+        holds = entry.work is None or entry.work.holder is entry
+        if holds and (since is None or entry.away_since == since):
+            self.forget(entry)
+
+    def _remember_delivered(self, entry: AdoptableCall) -> None:
+        self._delivered[entry.identity] = time.monotonic()
+        self._delivered.move_to_end(entry.identity)
+        if len(self._delivered) > _REMEMBERED:
+            self._delivered.popitem(last=False)
+
+    def _was_delivered(self, entry: AdoptableCall) -> bool:
+        return time.monotonic() - self._delivered.get(entry.identity, float("-inf")) < self._window_s
+
+
+def outcome_of(call: Call) -> tuple[Work, InbandError | None]:
+    """Say what became of a call that is over, and what its caller was told if there was no answer."""
+    doubt = call.doubt()
+    error = read_inband_error(doubt) if doubt is not None else None
+    if error is None:
+        return Work.ANSWERED, None
+    return (Work.NOT_APPLIED if error.executed is Executed.NO else Work.INDETERMINATE), error
+
+
+class WatchedCall(msgspec.Struct):
+    """One call as its connections see it."""
+
+    adopting: Adopting
+    entry: AdoptableCall
+
+    def note_id(self) -> None:
+        self.entry.has_id = True
+
+    def note_attached(self, connection: Connection) -> None:
+        self.adopting.note_attached(self.entry, connection)
+
+    def note_handed_over(self, connection: Connection) -> None:
+        self.adopting.note_handed_over(self.entry)
+
+    def note_gone(self, connection: Connection) -> None:
+        self.adopting.note_gone(self.entry, connection)

@@ -1,0 +1,109 @@
+"""A call that may be adopted, and the work upstream behind it; the work changes hands, the call does not.
+
+State only: who may take what is decided in `decisions.adoption`, and done in `adopting`.
+"""
+
+from __future__ import annotations
+
+import anyio
+from counterfoil.adapters.gateway.adoption.connection import Connection
+from counterfoil.adapters.gateway.calls import Call
+from counterfoil.adapters.gateway.messages import RequestId
+from counterfoil.adapters.gateway.sessions import SessionFacts
+from counterfoil.adapters.gateway.streams import CallStream
+from counterfoil.adapters.gateway.upstream import Upstream, UpstreamRequest
+from counterfoil.model.adoption import Caller, Delivery, Work
+from counterfoil.native import Scope
+from counterfoil.protocol.inband_error import InbandError
+
+
+class CallWork:
+    """One call as it runs upstream, in the session that it was made in.
+
+    `stream` is where its events go, whoever holds it.  `doubt` is what its caller was told where its outcome
+    is indeterminate.
+    """
+
+    def __init__(self, call: Call, origin: AdoptableCall) -> None:
+        self.call = call
+        self.origin = origin
+        self.holder = origin
+        self.state = Work.RUNNING
+        self.doubt: InbandError | None = None
+        self.settled_at: float | None = None
+        self.is_running = True
+        #: Stops what copies its events to the holder's stream.
+        self.copying: anyio.CancelScope | None = None
+
+    @property
+    def stream(self) -> CallStream:
+        return self.origin.stream
+
+
+class AdoptableCall:
+    """One caller's call: its stream, its connection, and the work that answers it.
+
+    `work` is None while it waits for an identical call to become free; then nothing of it was sent.
+    """
+
+    def __init__(
+        self,
+        *,
+        identity: bytes,
+        tool: str,
+        stream: CallStream,
+        request_id: RequestId,
+        upstream: Upstream,
+        request: UpstreamRequest,
+        facts: SessionFacts,
+        crosses_sessions: bool,
+    ) -> None:
+        self.identity = identity
+        self.tool = tool
+        self.stream = stream
+        self.request_id = request_id
+        self.upstream = upstream
+        self.request = request
+        self.facts = facts
+        #: Whether its principal may take it over from another session.
+        self.crosses_sessions = crosses_sessions
+        self.work: CallWork | None = None
+        self.connection: Connection | None = None
+        self.has_id = False
+        self.session_ended = False
+        self.delivery = Delivery.NONE
+        #: Since when nobody is attached.
+        self.away_since: float | None = None
+        self.is_forgotten = False
+        self.is_withdrawn = False
+        self.held_cancellation: bytes | None = None
+
+    @property
+    def scope(self) -> Scope:
+        return self.stream.scope
+
+    @property
+    def is_attached(self) -> bool:
+        return self.away_since is None
+
+    def state_of_work(self) -> Work:
+        return Work.UNSENT if self.work is None else self.work.state
+
+    def where_caller_is(
+        self, now: float, *, return_s: float, window_s: float, has_left: bool = False
+    ) -> Caller:
+        """Say where the client is; `return_s` is how long one with an id is waited for.
+
+        `has_left`: it has closed its session's standalone stream as well.
+        """
+        work = self.work
+        if work is not None and work.state is Work.INDETERMINATE and work.settled_at is not None:
+            return Caller.FORGOTTEN if now >= work.settled_at + window_s else Caller.GONE
+        if self.is_forgotten:
+            return Caller.FORGOTTEN
+        if self.away_since is None:
+            return Caller.ATTACHED
+        if now >= self.away_since + window_s:
+            return Caller.FORGOTTEN
+        may_return = self.has_id and not (self.session_ended or has_left) and now < self.away_since + return_s
+        return Caller.RETURNING if may_return else Caller.GONE

@@ -1,0 +1,200 @@
+"""The door to adoption for the part that answers requests: one method for each kind of message it touches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from anyio.abc import TaskGroup
+from counterfoil.adapters.gateway.adoption.adopting import Adopting, WatchedCall
+from counterfoil.adapters.gateway.adoption.adoption_log import AdoptionCounts
+from counterfoil.adapters.gateway.adoption.connection import Connection
+from counterfoil.adapters.gateway.adoption.eligibility import (
+    AdoptPolicy,
+    ReadOnlyTools,
+    identify_call,
+    judge_eligibility,
+)
+from counterfoil.adapters.gateway.adoption.entries import AdoptableCall
+from counterfoil.adapters.gateway.adoption.held import Cancellation, Held
+from counterfoil.adapters.gateway.adoption.listing import ListeningUpstream
+from counterfoil.adapters.gateway.asgi import Receive, Send
+from counterfoil.adapters.gateway.calls import Call, OnHead
+from counterfoil.adapters.gateway.inbound import Inbound
+from counterfoil.adapters.gateway.messages import MessageHead
+from counterfoil.adapters.gateway.open_calls import cancelled_id
+from counterfoil.adapters.gateway.sessions import SessionFacts
+from counterfoil.adapters.gateway.settings import GatewaySettings
+from counterfoil.adapters.gateway.sse_out import OnEnd
+from counterfoil.adapters.gateway.upstream import Upstream, UpstreamRequest
+from counterfoil.errors import ForeignEventId, MalformedEventId, UnknownEventIdVersion
+from counterfoil.limits import Limits
+from counterfoil.model.adoption import Eligible
+from counterfoil.native import EventId, Scope, StreamToken
+from counterfoil.protocol.call_facts import METHOD, CallFacts, read_call
+from counterfoil.protocol.revisions import Capabilities
+from counterfoil.stores.interface import ReplayLog
+
+
+class Adoption:
+    """Adoption in one gateway."""
+
+    def __init__(self, log: ReplayLog, settings: GatewaySettings, limits: Limits) -> None:
+        self._policy = AdoptPolicy(settings)
+        self._read_only = ReadOnlyTools()
+        self._adopting = Adopting(log, settings, limits)
+        self._held = Held(self._adopting, settings.cancel_settle_s)
+        self._upstreams: dict[Upstream, int] = {}
+        self._standalone: dict[Scope, int] = {}
+
+    @property
+    def counts(self) -> AdoptionCounts:
+        return self._adopting.told.counts
+
+    # --- calls
+
+    def enter(
+        self,
+        inbound: Inbound,
+        message: MessageHead,
+        knows: Capabilities,
+        call: Call,
+        facts: SessionFacts,
+        tasks: TaskGroup,
+    ) -> AdoptableCall | None:
+        """Take a call in, before it runs; None if it takes no part."""
+        if message.method != METHOD or message.request_id is None:
+            return None
+        asked = read_call(call.request.body)
+        if asked is None:
+            return None
+        scope = call.stream.scope
+        route = _route_of(inbound, call.request)
+        policy = self._policy.scope_of(route, asked.tool)
+        is_read_only = self._read_only.has(route, scope, asked.tool)
+        crosses = policy == "principal" and scope.principal is not None
+        eligible = judge_eligibility(policy, asked, is_read_only=is_read_only)
+        if eligible is not Eligible.YES or (not crosses and scope.session is None):
+            return None
+        entry = AdoptableCall(
+            identity=self._identify(route, scope, knows, asked, call, crosses=crosses),
+            tool=asked.tool,
+            stream=call.stream,
+            request_id=message.request_id,
+            upstream=call.upstream,
+            request=call.request,
+            facts=facts,
+            crosses_sessions=crosses,
+        )
+        self._adopting.enter(entry, call, tasks)
+        return entry
+
+    def _identify(
+        self, route: str, scope: Scope, knows: Capabilities, asked: CallFacts, call: Call, *, crosses: bool
+    ) -> bytes:
+        upstream = self._upstreams.setdefault(call.upstream, len(self._upstreams))
+        place = (route, upstream, call.request.target)
+        return identify_call(place, scope, knows, asked, crosses=crosses)
+
+    async def run(self, entry: AdoptableCall, call: Call, on_head: OnHead) -> None:
+        """Make the call, or take over an identical one."""
+        await self._adopting.run(entry, call, on_head)
+
+    @contextmanager
+    def watching(self, entry: AdoptableCall, receive: Receive, send: Send) -> Iterator[Connection]:
+        """Watch the connection that a call came on."""
+        connection = Connection(WatchedCall(self._adopting, entry), receive, send)
+        self._adopting.connect(entry, connection)
+        entry.stream.watch = connection.watch
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    # --- resumes
+
+    def find(self, scope: Scope, cursor: str | None) -> tuple[AdoptableCall | None, bool]:
+        """Return the call that a cursor names, and whether its answer went to an identical one since."""
+        token = _token_of(cursor)
+        if token is None:
+            return None, False
+        taken = self._adopting.table.taken_of_stream(scope, token)
+        if taken is not None:
+            return taken, not taken.session_ended
+        return self._adopting.table.of_stream(scope, token), False
+
+    def watch_resume(self, entry: AdoptableCall | None, receive: Receive, send: Send) -> Connection:
+        """Watch a connection that resumes a call; without one it is watched by nobody."""
+        watcher = WatchedCall(self._adopting, entry) if entry is not None else None
+        return Connection(watcher, receive, send)
+
+    @contextmanager
+    def watching_standalone(self, scope: Scope | None, on_end: OnEnd) -> Iterator[OnEnd]:
+        """Watch a connection of a session's standalone stream: a client that closes it has left.
+
+        `scope` is None for any other connection.
+        """
+        if scope is None:
+            yield on_end
+            return
+        self._standalone[scope] = self._standalone.get(scope, 0) + 1
+        self._adopting.table.note_session(scope, has_left=False)
+        reasons: list[str] = []
+
+        def note_end(reason: str) -> None:
+            reasons.append(reason)
+            on_end(reason)
+
+        try:
+            yield note_end
+        finally:
+            left = self._standalone[scope] = self._standalone[scope] - 1
+            if not left:
+                del self._standalone[scope]
+                self._adopting.table.note_session(scope, has_left=reasons == ["client-gone"])
+
+    # --- what else clients say
+
+    async def take_answer(self, scope: Scope, message: MessageHead, body: bytes) -> bool:
+        """Send a client's answer to the server that asked an adopted call; False if it is no such answer."""
+        return await self._adopting.questions.take_answer(scope, message.request_id, body)
+
+    async def takes_cancellation(self, scope: Scope, body: bytes, tasks: TaskGroup) -> bool:
+        """Hold a cancellation, or send it where its call runs; False to pass it on."""
+        request_id = cancelled_id(body)
+        if request_id is None:
+            return False
+        taken = await self._held.take_cancellation(scope, request_id, body, tasks)
+        return taken is Cancellation.TAKEN
+
+    def holds_end(self, scope: Scope, upstream: Upstream, request: UpstreamRequest, tasks: TaskGroup) -> bool:
+        """Hold the end of a session upstream; False to pass it on."""
+        return self._held.holds_end(scope, upstream, request, tasks)
+
+    def leave_session(self, scope: Scope) -> list[StreamToken]:
+        """Note that a session is over; return the streams to keep for adopters."""
+        return self._held.leave_session(scope)
+
+    # --- what servers say
+
+    def listen(self, message: MessageHead, upstream: Upstream) -> Upstream:
+        """Read along where a server lists its tools."""
+        return ListeningUpstream(upstream) if message.method == "tools/list" else upstream
+
+    def learn(self, inbound: Inbound, scope: Scope, call: Call) -> None:
+        """Note which tools are read-only, once an answer that was listened to has passed."""
+        if isinstance(call.upstream, ListeningUpstream):
+            for answer in call.upstream.messages():
+                self._read_only.learn(_route_of(inbound, call.request), scope, answer)
+
+
+def _route_of(inbound: Inbound, request: UpstreamRequest) -> str:
+    """The path prefix that chose the upstream: the target is what is left behind it."""
+    return inbound.target[: len(inbound.target) - len(request.target)].decode("latin-1")
+
+
+def _token_of(cursor: str | None) -> StreamToken | None:
+    try:
+        return EventId.parse(cursor).stream if cursor is not None else None
+    except (ForeignEventId, MalformedEventId, UnknownEventIdVersion):
+        return None

@@ -1,0 +1,86 @@
+"""Requests of the server inside an adopted call: they go to the adopter, and its answers go back (L19).
+
+The adopter sees an id of ours, because its own session's server may use the same; an answer is sent in the
+session that the call was made in.  A client that never declared the capability is not asked.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+
+import msgspec
+from counterfoil.adapters.gateway.adoption.entries import AdoptableCall, CallWork
+from counterfoil.adapters.gateway.adoption.rewriting import Message, id_of, read_rpc, with_id
+from counterfoil.adapters.gateway.lost_requests import settle_lost
+from counterfoil.adapters.gateway.messages import RequestId
+from counterfoil.adapters.gateway.upstream import UpstreamRequest
+from counterfoil.errors import UpstreamError
+from counterfoil.native import Scope
+
+_REMEMBERED = 4_096
+_CAPABILITY = {
+    "elicitation/create": "elicitation",
+    "roots/list": "roots",
+    "sampling/createMessage": "sampling",
+}
+_OF_ANOTHER_LEG = frozenset(b"accept content-type last-event-id mcp-session-id".split())
+
+
+class Questions:
+    """Which request of a server stands behind an id that an adopter was asked with."""
+
+    def __init__(self) -> None:
+        self._asked: OrderedDict[tuple[Scope, str], tuple[CallWork, RequestId]] = OrderedDict()
+
+    async def pass_on(self, work: CallWork, holder: AdoptableCall, message: Message) -> bytes | None:
+        """Return the request as the holder is asked, or None where it is not; the server is told then."""
+        request_id = id_of(message)
+        if request_id is None or work.origin.facts.server_requests.is_answered(request_id):
+            return None
+        if not _can_be_asked(holder, message):
+            lost = work.origin.facts.server_requests.take_lost([request_id])
+            await settle_lost(work.origin.upstream, work.origin.request, lost)
+            return None
+        if holder.scope == work.origin.scope:
+            return msgspec.json.encode(message)
+        ours = f"cf-{secrets.token_hex(8)}"
+        self._asked[holder.scope, ours] = (work, request_id)
+        if len(self._asked) > _REMEMBERED:
+            self._asked.popitem(last=False)
+        return with_id(message, ours)
+
+    async def take_answer(self, scope: Scope, request_id: RequestId | None, body: bytes) -> bool:
+        """Send an adopter's answer to the server that asked; False if it answers nothing of ours."""
+        asked = self._asked.pop((scope, request_id), None) if isinstance(request_id, str) else None
+        message = read_rpc(body) if asked is not None else None
+        if asked is None or message is None:
+            return False
+        work, own_id = asked
+        if work.origin.facts.server_requests.note_answer(own_id):
+            await send_in_session(work, with_id(message, own_id))
+        return True
+
+
+async def send_in_session(work: CallWork, body: bytes) -> None:
+    """Send a message in the session that a work runs in; an upstream that is gone waits for nothing."""
+    origin = work.origin
+    session = tuple(field for field in origin.request.headers if field[0] == b"mcp-session-id")
+    kept = tuple(field for field in origin.request.headers if field[0] not in _OF_ANOTHER_LEG)
+    headers = (
+        *kept,
+        *session,
+        (b"content-type", b"application/json"),
+        (b"accept", b"application/json, text/event-stream"),
+    )
+    try:
+        async with origin.upstream.call(UpstreamRequest("POST", origin.request.target, headers, body)):
+            pass
+    except UpstreamError:
+        return
+
+
+def _can_be_asked(holder: AdoptableCall, message: Message) -> bool:
+    declared = holder.facts.client_capabilities
+    needed = _CAPABILITY.get(message.method) if isinstance(message.method, str) else None
+    return declared is None or needed is None or needed in declared

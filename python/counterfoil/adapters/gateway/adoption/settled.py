@@ -1,0 +1,56 @@
+"""Tells a first caller who comes back that an identical call got its answer (decision L6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from counterfoil.adapters.gateway.answers import send_answer
+from counterfoil.adapters.gateway.asgi import Send
+from counterfoil.adapters.gateway.claims import JSON_FIELDS, claim_field
+from counterfoil.adapters.gateway.gets import GetTerms
+from counterfoil.adapters.gateway.messages import RequestId
+from counterfoil.adapters.gateway.openings import make_headers
+from counterfoil.adapters.gateway.sse_out import write_whole
+from counterfoil.model.evidence import StoreEvidence
+from counterfoil.model.tokens import Executed, Next, VerdictToken, Why
+from counterfoil.model.verdicts import ResumeVerdict, Unverifiable
+from counterfoil.native import StreamToken, encode_event
+from counterfoil.protocol.continuity import ContinuityClaim, Want, write_comment
+from counterfoil.protocol.inband_error import InbandError, write_inband_error
+
+#: The row of an ended stream, which this one is for its first caller.
+_ROW = 12
+
+CLAIM = ContinuityClaim(
+    verdict=VerdictToken.UNVERIFIABLE, why=Why.ADOPTED, next=Next.RECONCILE, executed=Executed.UNKNOWN
+)
+
+
+async def tell_adopted(
+    request_id: RequestId,
+    terms: GetTerms,
+    send: Send,
+    tell: Callable[[ResumeVerdict, StreamToken | None], None],
+) -> None:
+    """Answer a resume of an adopted call with its in-band error, never with the answer a second time."""
+    verdict = Unverifiable(
+        evidence=StoreEvidence(row=_ROW),
+        why=Why.ADOPTED,
+        next=Next.RECONCILE,
+        executed=Executed.UNKNOWN,
+    )
+    tell(verdict, None)
+    error = write_inband_error(
+        InbandError(
+            request_id=request_id,
+            why=Why.ADOPTED,
+            executed=Executed.UNKNOWN,
+            verdict=VerdictToken.UNVERIFIABLE,
+            next=Next.RECONCILE,
+        )
+    )
+    if terms.wants(Want.STRICT):
+        await send_answer(send, 409, (*JSON_FIELDS, claim_field(CLAIM)), error)
+    else:
+        # Without an id: a client that sees one asks again.
+        await write_whole(send, make_headers(CLAIM, terms.cors), write_comment(CLAIM) + encode_event(error))

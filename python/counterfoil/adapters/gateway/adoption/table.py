@@ -1,0 +1,139 @@
+"""Finds calls that may be adopted: by what they ask for, by stream, by request id, and by session.
+
+Bounded: above `limit` calls without a client, the one that was left first is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import anyio
+from counterfoil.adapters.gateway.adoption.entries import AdoptableCall, CallWork
+from counterfoil.adapters.gateway.messages import RequestId
+from counterfoil.native import Scope, StreamToken
+
+#: Calls whose answer went to somebody else, remembered for a first caller who comes back.
+_REMEMBERED = 1 << 16
+
+
+class AdoptionTable:
+    """The calls of one gateway that are open, undelivered or in doubt."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._by_identity: dict[bytes, list[AdoptableCall]] = {}
+        self._by_stream: dict[tuple[Scope, StreamToken], AdoptableCall] = {}
+        self._by_request: dict[tuple[Scope, RequestId], AdoptableCall] = {}
+        self._away: OrderedDict[AdoptableCall, None] = OrderedDict()
+        self._by_session: dict[Scope, dict[AdoptableCall, None]] = {}
+        self._taken: OrderedDict[tuple[Scope, StreamToken], AdoptableCall] = OrderedDict()
+        self._taken_requests: dict[tuple[Scope, RequestId], AdoptableCall] = {}
+        self._works: dict[Scope, set[CallWork]] = {}
+        self._left: dict[Scope, None] = {}
+        self._bells: dict[bytes, anyio.Event] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_stream)
+
+    def add(self, entry: AdoptableCall) -> None:
+        self._by_identity.setdefault(entry.identity, []).append(entry)
+        self._by_stream[entry.scope, entry.stream.token] = entry
+        self._by_request[entry.scope, entry.request_id] = entry
+        self._by_session.setdefault(entry.scope, {})[entry] = None
+
+    def add_work(self, work: CallWork) -> None:
+        self._works.setdefault(work.origin.scope, set()).add(work)
+
+    def remove_work(self, work: CallWork) -> None:
+        works = self._works.get(work.origin.scope)
+        if works is not None:
+            works.discard(work)
+            if not works:
+                del self._works[work.origin.scope]
+
+    def remove(self, entry: AdoptableCall) -> None:
+        """Forget a call; its identity, stream and request id lead nowhere."""
+        equal = self._by_identity.get(entry.identity)
+        if equal is not None and entry in equal:
+            equal.remove(entry)
+            if not equal:
+                del self._by_identity[entry.identity]
+        self._by_stream.pop((entry.scope, entry.stream.token), None)
+        if self._by_request.get((entry.scope, entry.request_id)) is entry:
+            del self._by_request[entry.scope, entry.request_id]
+        own = self._by_session.get(entry.scope)
+        if own is not None:
+            own.pop(entry, None)
+            if not own:
+                del self._by_session[entry.scope]
+                self._left.pop(entry.scope, None)
+        self._away.pop(entry, None)
+        self.ring(entry.identity)
+
+    def take_away(self, entry: AdoptableCall) -> None:
+        """Its work has a new holder: remember it for a first caller who comes back."""
+        self.remove(entry)
+        self._taken[entry.scope, entry.stream.token] = entry
+        self._taken_requests[entry.scope, entry.request_id] = entry
+        if len(self._taken) > _REMEMBERED:
+            _, oldest = self._taken.popitem(last=False)
+            if self._taken_requests.get((oldest.scope, oldest.request_id)) is oldest:
+                del self._taken_requests[oldest.scope, oldest.request_id]
+
+    def note_away(self, entry: AdoptableCall) -> AdoptableCall | None:
+        """Nobody is attached; return the call that has to be forgotten for that, if there are too many."""
+        self._away[entry] = None
+        self._away.move_to_end(entry)
+        return next(iter(self._away)) if len(self._away) > self._limit else None
+
+    def note_back(self, entry: AdoptableCall) -> None:
+        self._away.pop(entry, None)
+
+    def equal_to(self, entry: AdoptableCall) -> list[AdoptableCall]:
+        """Return the identical calls that came before, oldest first."""
+        equal = self._by_identity.get(entry.identity, ())
+        return list(equal[: equal.index(entry)]) if entry in equal else list(equal)
+
+    def of_stream(self, scope: Scope, token: StreamToken) -> AdoptableCall | None:
+        return self._by_stream.get((scope, token))
+
+    def taken_of_stream(self, scope: Scope, token: StreamToken) -> AdoptableCall | None:
+        return self._taken.get((scope, token))
+
+    def of_request(self, scope: Scope, request_id: RequestId) -> AdoptableCall | None:
+        return self._by_request.get((scope, request_id))
+
+    def taken_of_request(self, scope: Scope, request_id: RequestId) -> AdoptableCall | None:
+        return self._taken_requests.get((scope, request_id))
+
+    def of_session(self, scope: Scope) -> list[AdoptableCall]:
+        return list(self._by_session.get(scope, ()))
+
+    def note_session(self, scope: Scope, *, has_left: bool) -> None:
+        """Note that a session's client closed its standalone stream, or has one again."""
+        if has_left == (scope in self._left):
+            return
+        if not has_left:
+            del self._left[scope]
+            return
+        if scope not in self._by_session:
+            return  # nothing of it is open: no need to know
+        self._left[scope] = None
+        for entry in self.of_session(scope):
+            self.ring(entry.identity)
+
+    def has_left(self, scope: Scope) -> bool:
+        return scope in self._left
+
+    def works_of(self, scope: Scope) -> set[CallWork]:
+        """Return the works that run, or are not delivered yet, in this session upstream."""
+        return self._works.get(scope, set())
+
+    def bell(self, identity: bytes) -> anyio.Event:
+        """Return what is set at the next change of an identical call."""
+        return self._bells.setdefault(identity, anyio.Event())
+
+    def ring(self, identity: bytes) -> None:
+        bell = self._bells.pop(identity, None)
+        if bell is not None:
+            bell.set()

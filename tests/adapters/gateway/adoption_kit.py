@@ -1,0 +1,130 @@
+"""What tests of adoption share: agents of one gateway, and a tool that counts its runs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import httpx2
+from counterfoil.adapters.gateway.scopes import HeaderSource, Scopes
+from counterfoil.adapters.serving import serving
+from gateway_kit import Behind, Exchange, Raw, Stream, Upstream, reading
+
+
+class Tool:
+    """An upstream tool that counts its runs; each runs until the test lets it go on."""
+
+    def __init__(self) -> None:
+        self.runs: list[Exchange] = []
+        #: Whether a run opens its stream at once.
+        self.opens = True
+
+    async def __call__(self, x: Exchange) -> None:
+        if x.message["method"] == "tools/list":
+            tools = [{"name": "look", "annotations": {"readOnlyHint": True}}, {"name": "order"}]
+            await x.json({"jsonrpc": "2.0", "id": x.message["id"], "result": {"tools": tools}})
+            return
+        if self.opens:
+            await x.start()
+        self.runs.append(x)
+        await x.wait_gone()
+
+    async def started(self, runs: int) -> None:
+        await until(lambda: len(self.runs) >= runs)
+
+    async def finish(self, which: int = 0, value: Any = None) -> None:
+        await self.runs[which].result(f"run {which + 1}" if value is None else value)
+        await self.runs[which].end()
+
+
+async def until(holds: Any) -> None:
+    for _ in range(800):
+        if holds():
+            return
+        await anyio.sleep(0.01)
+    raise AssertionError("it did not come true")
+
+
+class Agents:
+    """Clients of one gateway, each with a session of its own."""
+
+    def __init__(
+        self, tool: Tool, upstream: Upstream, behind: Behind, http: httpx2.AsyncClient, url: str
+    ) -> None:
+        self.tool = tool
+        self.upstream = upstream
+        self.behind = behind
+        self._http = http
+        self._url = url
+
+    async def session(self, principal: str | None = "alice", capabilities: Any = None) -> Agent:
+        raw = Raw(self._http, self._url)
+        if principal is not None:
+            raw.fields["x-user"] = principal
+        await raw.initialize(capabilities)
+        return Agent(raw)
+
+    @property
+    def counts(self) -> Any:
+        adoption = self.behind.gateway.adoption
+        assert adoption is not None
+        return adoption.counts
+
+    def notices(self, rpc: str) -> list[Exchange]:
+        return [x for x in self.upstream.seen if x.message is not None and x.message.get("method") == rpc]
+
+
+class Agent:
+    """One session."""
+
+    def __init__(self, raw: Raw) -> None:
+        self.raw = raw
+
+    @asynccontextmanager
+    async def call(
+        self,
+        arguments: Any = None,
+        *,
+        tool: str = "order",
+        request_id: Any = 1,
+        meta: Any = None,
+        path: str = "",
+    ) -> AsyncIterator[Stream]:
+        params = {"name": tool, "arguments": arguments or {"item": 1}}
+        if meta is not None:
+            params["_meta"] = meta
+        message = self.raw.message("tools/call", params, request_id)
+        url = self.raw.url.replace("/mcp", path + "/mcp") if path else self.raw.url
+        sent = self.raw.http.stream("POST", url, json=message, headers=self.raw.fields)
+        async with sent as answer, reading(answer) as stream:
+            yield stream
+
+    async def say(self, method: str, params: Any = None) -> httpx2.Response:
+        return await self.raw.post(method, params, request_id=None)
+
+    async def end(self) -> httpx2.Response:
+        return await self.raw.http.delete(self.raw.url, headers=self.raw.fields)
+
+
+@asynccontextmanager
+async def agents(
+    *, principal: bool = True, on_get: Any = None, prime_after_ms: int = 20, **settings: Any
+) -> AsyncIterator[Agents]:
+    tool = Tool()
+    upstream = Upstream(tool, on_get)
+    scope = Scopes(principal=HeaderSource("x-user", ["127.0.0.1"])) if principal else None
+    given = {"adopt_return_s": 0.3, "retry_ms": 50, "prime_after_ms": prime_after_ms, **settings}
+    async with serving(upstream) as port:
+        behind = Behind(f"http://127.0.0.1:{port}/mcp", scope=scope, **given)
+        async with serving(behind.gateway) as own, httpx2.AsyncClient(timeout=20) as http:
+            yield Agents(tool, upstream, behind, http, f"http://127.0.0.1:{own}")
+
+
+async def answer_of(stream: Stream) -> Any:
+    """Return the answer, whatever notes come before it."""
+    while True:
+        message = await stream.message()
+        if "result" in message or "error" in message:
+            return message
