@@ -534,3 +534,16 @@ async def test_a_slow_reader_holds_the_server_back_instead_of_memory() -> None:
             assert first.place.position == 1
             await anyio.sleep(0.5)
             assert written < 10_000
+
+
+async def test_a_server_without_sessions_that_knows_no_get_is_still_a_server() -> None:
+    """A 404 where there is no session says that nothing is served there, not that a session is over."""
+
+    async def play_get(_exchange: Exchange, wire: Wire) -> None:
+        await wire.refuse(404)
+
+    with anyio.fail_after(10):
+        async with scripted(None, play_get, session_id=None) as (connection, session, _):
+            await until(lambda: bool(session.gets))
+            await anyio.sleep(0.05)
+            assert text_of(await connection.request("tools/call", {})) == "done"

@@ -106,17 +106,25 @@ class ScriptedServer:
         #: May be replaced while the server runs; the next request sees the new one.
         self.script = script
         self.exchanges: list[Exchange] = []
+        #: Connections that clients hold now.
+        self.open_connections = 0
 
     async def _serve(self, socket: SocketStream) -> None:
+        self.open_connections += 1
+        try:
+            async with socket:
+                await self._answer_all(socket)
+        except _BROKEN:
+            return
+        finally:
+            self.open_connections -= 1
+
+    async def _answer_all(self, socket: SocketStream) -> None:
         splitter = RequestSplitter()
-        async with socket:
-            try:
-                while True:
-                    for request in splitter.feed(await socket.receive(_PIECE)):
-                        if not await self._answer(socket, Exchange(len(self.exchanges) + 1, *request)):
-                            return
-            except _BROKEN:
-                return
+        while True:
+            for request in splitter.feed(await socket.receive(_PIECE)):
+                if not await self._answer(socket, Exchange(len(self.exchanges) + 1, *request)):
+                    return
 
     async def _answer(self, socket: SocketStream, exchange: Exchange) -> bool:
         self.exchanges.append(exchange)

@@ -16,7 +16,7 @@ import counterfoil.protocol.client_stream.commands as do
 import counterfoil.protocol.client_stream.inputs as inputs
 from counterfoil.adapters.client.http_port import Exchange, HttpPort
 from counterfoil.adapters.client.marks import Held, Marks
-from counterfoil.adapters.client.wakeups import Wakeup, Wakeups
+from counterfoil.adapters.client.wakeups import Wakeup, Wakeups, loop_clock
 from counterfoil.errors import HttpFault
 from counterfoil.model.stream import StreamRecord
 from counterfoil.model.tokens import StreamKind, Why
@@ -111,6 +111,8 @@ class StreamDriver:
         self._scope: anyio.CancelScope | None = None
         self._woken = anyio.Event()
         self._end_event = anyio.Event()
+        self._clock = loop_clock()
+        self._through: int | None = None
         self._is_paused = False
         self._is_closed = False
         self._is_feeding = False
@@ -188,21 +190,19 @@ class StreamDriver:
                 self.post_headers = exchange.headers
             if exchange.status >= 400 and body is not None:
                 # What the server says of a refused request goes with the refusal, if it comes at once.
-                with suppress(HttpFault):
+                with suppress(*exchange.faults):
                     self.refusal = await self._read_rest(exchange, REFUSAL_S, REFUSAL_BYTES)
             self._tell(inputs.HeadReceived(status=exchange.status, headers=_readable_headers(exchange)))
             is_clean = True
             try:
                 await self._read_body(exchange)
-            except HttpFault:
+            except exchange.faults:
                 is_clean = False
             self._tell_unless_closed(inputs.BodyEnded(clean=is_clean))
 
     async def _read_body(self, exchange: Exchange) -> None:
-        while not self._is_closed:
-            chunk = await exchange.receive()
-            if not chunk:
-                return
+        pieces = exchange.pieces
+        while not self._is_closed and (chunk := await anext(pieces, None)):
             self._is_feeding = True
             self._tell(inputs.BytesReceived(chunk))
             self._is_feeding = False
@@ -215,8 +215,10 @@ class StreamDriver:
     async def _read_rest(self, exchange: Exchange, seconds: float, size: int) -> bytes:
         rest = bytearray()
         with anyio.move_on_after(seconds):
-            while len(rest) < size and (chunk := await exchange.receive()):
+            async for chunk in exchange.pieces:
                 rest += chunk
+                if len(rest) >= size:
+                    break
         return bytes(rest[:size])
 
     async def _wait_to_read(self) -> None:
@@ -229,12 +231,16 @@ class StreamDriver:
 
     def _tell(self, happened: inputs.Happened) -> None:
         # What carrying a command out tells the stream waits its turn, so that commands keep their order.
-        is_idle = not self._waiting
-        self._waiting.extend(self.stream.receive(happened, now=anyio.current_time()))
+        waiting, now = self._waiting, self._clock()
+        is_idle = not waiting
+        if self._through is not None:
+            through, self._through = self._through, None
+            waiting.extend(self.stream.receive(inputs.EventsProcessed(through=through), now=now))
+        waiting.extend(self.stream.receive(happened, now=now))
         if is_idle:
-            while self._waiting:
-                self._carry_out(self._waiting[0])
-                self._waiting.popleft()
+            while waiting:
+                self._carry_out(waiting[0])
+                waiting.popleft()
             if not self._has_cursor and self.stream.has_cursor:
                 # A restart can ask from here, which the record kept at the beginning could not.
                 self._has_cursor = True
@@ -245,8 +251,14 @@ class StreamDriver:
             self._tell(happened)
 
     def _tell_processed(self, through: int) -> None:
-        if self.ended is None:
+        # Told with whatever is told next: only a question needs it, or a reader that waits for room.
+        if self.ended is not None:
+            return
+        if self._is_paused or not self._has_cursor:
+            self._through = None
             self._tell(inputs.EventsProcessed(through=through))
+        else:
+            self._through = through
 
     def _wake(self) -> None:
         self._tell(inputs.TimePassed())

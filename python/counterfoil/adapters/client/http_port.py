@@ -30,25 +30,14 @@ class Exchange:
     """The head of an answer, and its body piece by piece."""
 
     def __init__(self, response: httpx2.Response) -> None:
-        self._response = response
-        self._pieces = response.aiter_raw()
-        self.status: int = response.status_code
-        self.headers: dict[str, str] = {name.lower(): value for name, value in response.headers.items()}
-
-    async def receive(self) -> bytes:
-        """Return the next piece of the body as it arrives, `b""` once it has ended.
-
-        Raises HttpFault when it breaks off.  After a cancelled `receive` nothing more is received.
-        """
         import httpx2
 
-        try:
-            async for piece in self._pieces:
-                if piece:
-                    return piece
-        except (httpx2.HTTPError, httpx2.StreamError) as error:
-            raise HttpFault("the answer broke off before its end", True) from error
-        return b""
+        self._response = response
+        #: The body, piece by piece as it arrives; one of `faults` is raised where it breaks off.
+        self.pieces = response.aiter_raw()
+        self.faults = (httpx2.HTTPError, httpx2.StreamError)
+        self.status: int = response.status_code
+        self.headers: dict[str, str] = {name.lower(): value for name, value in response.headers.items()}
 
     async def close(self) -> None:
         """Close the exchange; the server may see a break.  Never waits for the server."""
@@ -56,7 +45,7 @@ class Exchange:
         # finalize them outside of any task.
         with anyio.CancelScope() as scope:
             scope.cancel()
-            async for _ in self._pieces:
+            async for _ in self.pieces:
                 pass
         with anyio.CancelScope(shield=True):
             await self._response.aclose()

@@ -126,10 +126,16 @@ class Inbox:
         self._is_read = False
         self._room.set()
 
+    def take_now(self) -> Arrival | None:
+        """Return the next event if it is here, and it is nobody else's turn to run."""
+        self._taken += 1
+        if not self._arrivals or self._taken % YIELD_EVERY == 0:
+            return None
+        return self._take()
+
     async def take(self) -> Arrival | None:
         """Wait for the next event; None at the end.  Raises what interrupted or closed the connection."""
-        self._taken += 1
-        if self._taken % YIELD_EVERY == 0:
+        if self._arrivals:
             await anyio.lowlevel.checkpoint()
         while not self._arrivals:
             if self._interrupts:
@@ -192,7 +198,7 @@ class Arrivals:
         last, self._last = self._last, None
         if last is not None:
             _finish(last)
-        arrival = await self._inbox.take()
+        arrival = self._inbox.take_now() or await self._inbox.take()
         if arrival is None:
             raise StopAsyncIteration
         self._last = arrival

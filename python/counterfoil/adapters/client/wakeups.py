@@ -5,13 +5,24 @@ It wakes whoever asked, once, and decides nothing.
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import math
 from collections.abc import Callable
 
 import anyio
+import sniffio
 
 _SLACK = 64
+
+
+def loop_clock() -> Callable[[], float]:
+    """Return the running loop's own clock: `anyio.current_time` without looking for the loop each time."""
+    if sniffio.current_async_library() == "asyncio":
+        return asyncio.get_running_loop().time
+    import trio
+
+    return trio.current_time
 
 
 class Wakeup:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from counterfoil.decisions.event_check import check_event
-from counterfoil.model.events import EventEvidence, Identity, Keyed, Mode, Name
+from counterfoil.model.events import EventEvidence, Identity, Keyed, Mode, Name, Scheme
 from counterfoil.model.stream import Place
 from counterfoil.model.tokens import Why
 from counterfoil.model.verdicts import EventJudgement, Fault, Fresh
+from counterfoil.native import SseEvent
 from counterfoil.protocol.client_stream.commands import (
     Command,
     Deliver,
@@ -23,6 +24,9 @@ from counterfoil.protocol.client_stream.envelope import Envelope, read_envelope
 from counterfoil.protocol.client_stream.requests import Requests
 from counterfoil.protocol.client_stream.settings import StreamSettings
 from counterfoil.protocol.client_stream.track import Arrived, Track
+
+#: The judgement on the next event of a stream with our ids.
+_NEXT = check_event(EventEvidence(scheme=Scheme.CF1, identity=Identity.NEXT))
 
 
 class Read(NamedTuple):
@@ -42,6 +46,29 @@ class Delivery:
         self._requests = requests
         self._is_paused = False
         self.is_at_most_once = False
+
+    def read_next(self, event: SseEvent[bytes]) -> Deliver | None:
+        """Take the plain case, which nearly every event is: ours, next in its sequence, and no answer.
+
+        It says what `read_continuous` would say of it, at less cost; None leaves the event to that.
+        """
+        data = event.data
+        if not data or event.event != "message":
+            return None
+        envelope = read_envelope(data)
+        if envelope.method is None:
+            return None
+        place = self._track.take_next(event.id)
+        if place is None:
+            return None
+        return Deliver(
+            place=place,
+            data=data,
+            judgement=_NEXT,
+            method=envelope.method,
+            request_id=envelope.request_id,
+            at_most_once=self.is_at_most_once,
+        )
 
     def read_continuous(self, arrived: Arrived, *, trusts_inband_errors: bool) -> Read:
         """Take the next event of a stream that is continuous, or find that it is not the next."""

@@ -224,6 +224,9 @@ class ClientStream:
     def _refuse(self, connection: Connection) -> None:
         self._close()
         meaning = meaning_of(connection.status)
+        if meaning is Meaning.SESSION_OVER and self._session_id is None:
+            # Without a session there is none to be unknown: nothing is served at this place.
+            meaning = Meaning.STREAM_OVER
         extent = do.Extent.SESSION if meaning is Meaning.SESSION_OVER else do.Extent.STREAM
         if connection.is_post:
             has_retry_after = connection.retry_after_ms is not None
@@ -256,10 +259,22 @@ class ClientStream:
         except LimitExceeded:
             return self._break(connection, Why.TOO_LARGE, Next.RETRY)
         for item in items:
+            if self._state is State.FLOWING and type(item) is SseEvent and self._read_next(item):
+                continue
             if self._state not in READING:
                 return None
             self._read_item(connection, item)
         return None
+
+    def _read_next(self, event: SseEvent[bytes]) -> bool:
+        delivered = self._delivery.read_next(event)
+        if delivered is None:
+            return False
+        self._out.append(delivered)
+        self._pacing.refill()
+        self._pacing.note_level()
+        self._out += self._delivery.pause_if_full()
+        return True
 
     def _read_item(self, connection: Connection, item: Item) -> None:
         connection.gathered.note_line()

@@ -180,6 +180,25 @@ class Track:
             return Identified(Identity.JUMP)
         return found
 
+    def take_next(self, event_id: str | None) -> Place | None:
+        """Take an event of ours that follows the last one and was never seen; None for any other."""
+        previous = self._previous
+        if previous is None or not event_id:
+            return None
+        cursor = read_cursor(event_id)
+        if cursor is None:
+            return None
+        stream, epoch, sequence = cursor.stream, cursor.epoch, cursor.sequence
+        is_next = sequence == previous.sequence + 1 and sequence > self.positions.received
+        if not is_next or epoch != previous.epoch or stream != previous.stream:
+            return None
+        self._previous = cursor
+        digest = cursor.digest
+        self.positions.add(HeldEvent(position=sequence, event_id=event_id, digest=digest))
+        return Place(
+            stream=stream, epoch=epoch, position=sequence, event_id=event_id, digest=digest, foreign=False
+        )
+
     def take(self, arrived: Arrived, found: Identified) -> tuple[Place, bool]:
         """Take the event as the next one.
 
