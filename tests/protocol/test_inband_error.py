@@ -101,6 +101,7 @@ def test_sequences_travel_as_strings() -> None:
         b"\xff",
         b"[]",
         b"1",
+        b"[" * 100_000,
         {"jsonrpc": "2.0", "id": 1, "result": {}},
         message({}, error="text"),
         message({}, error={"code": -32000, "data": {"io.counterfoil": {}}}),

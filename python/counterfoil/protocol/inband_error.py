@@ -103,7 +103,7 @@ def read_inband_error(message: bytes | str | dict[str, Any]) -> InbandError | No
     if not isinstance(message, dict):
         try:
             message = msgspec.json.decode(message)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
         if not isinstance(message, dict):
             return None

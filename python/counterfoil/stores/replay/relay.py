@@ -33,7 +33,7 @@ class Relay:
         Echoes, comments, events of another name than `message` and the data ``{}`` are reported and not
         appended.  Data that is no JSON-RPC stops the relay: nothing behind it is taken, and `last_event_id`
         stays before it.  `batch.refused` and `batch.failed` say what was not taken.  Raises `UnknownStream`
-        with nothing taken, `ParserClosed` where another thread feeds, and `ForkedHandle`.
+        with nothing taken, and `ForkedHandle`.
         """
         return self._core.feed(chunk, reader=reader.core if reader is not None else None)
 

@@ -1,6 +1,6 @@
 //! `RelayCore` and what one chunk gave: `RelayBatch`, made into Python values only where it is asked.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use counterfoil_core::envelope::Kind;
 use counterfoil_core::relay::{Relay, Report, Seen, SeenId, What};
@@ -13,7 +13,6 @@ use pyo3::types::{PyBytes, PyString};
 use super::core::{with_scratch, ReplayCore};
 use super::errors;
 use super::reader::ReaderCore;
-use crate::errors::parser_closed;
 use crate::ids::{Scope, StreamToken};
 
 /// The relay of one upstream connection into one stream; fed by one task at a time.
@@ -27,6 +26,11 @@ pub(crate) struct RelayCore {
 impl RelayCore {
     pub(super) fn new(store: Py<ReplayCore>, scope: Py<Scope>, relay: Relay) -> Self {
         Self { store, scope, relay: Mutex::new(relay) }
+    }
+
+    /// For steps that run no Python code: neither does whoever waits here hold the interpreter lock.
+    fn lock(&self, py: Python<'_>) -> MutexGuard<'_, Relay> {
+        self.relay.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -44,12 +48,10 @@ impl RelayCore {
         let mut report = Report::default();
         let store = self.store.get();
         let scope = self.scope.get();
-        // Never waits: the waker of a reader may run while this lock is held.
-        let Ok(mut relay) = self.relay.try_lock() else {
-            return Err(parser_closed(py, "another thread is feeding this relay".to_owned()));
-        };
         with_scratch(|frames| {
             let read = store.attempt(py, |store, now_ms, woken| {
+                // Inside the store's step, where no Python code runs: what is woken may look at this relay.
+                let mut relay = self.lock(py);
                 relay.feed(store, &scope.0, chunk.as_bytes(), now_ms, &mut report, woken)?;
                 Ok(match reader {
                     None => Ok(0),
@@ -68,22 +70,20 @@ impl RelayCore {
 
     /// The upstream's connection is over; True if it ended inside an event, which is discarded.
     fn end(&self, py: Python<'_>) -> bool {
-        let mut relay = self.relay.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
-        relay.end() == End::Truncated
+        self.lock(py).end() == End::Truncated
     }
 
     /// The upstream's last event ID as of the last thing that was taken, as it stood.
     #[getter]
     fn last_event_id<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
-        let relay = self.relay.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
-        crate::text::decode(py, relay.cursor())
+        let cursor = self.lock(py).cursor().to_vec();
+        crate::text::decode(py, &cursor)
     }
 
     /// The stream that is appended to.
     #[getter]
     fn stream(&self, py: Python<'_>) -> StreamToken {
-        let relay = self.relay.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
-        StreamToken(*relay.stream())
+        StreamToken(*self.lock(py).stream())
     }
 }
 
