@@ -117,3 +117,68 @@ def test_two_random_rings_do_not_know_each_other() -> None:
     stream = store.open_standalone(SCOPE)
     cursor = store.append(SCOPE, stream, note(1))
     assert make_store(keys=KeyRing.random()).resume(SCOPE, cursor).verdict.why.value == "key"
+
+
+def test_a_clock_may_begin_anywhere() -> None:
+    clock = Clock()
+    clock.now_s = 1.8e9  # seconds since 1970, more than an event's age has room for
+    store = make_store(clock=clock, window_age_s=100)
+    stream = store.open_standalone(SCOPE)
+    first = store.append(SCOPE, stream, note(1))
+    store.append(SCOPE, stream, note(2))
+    clock.now_s += 50
+    assert data_of(store.resume(SCOPE, first)) == [note(2)]
+    clock.now_s += 52
+    store.append(SCOPE, stream, note(3))
+    assert store.statistics().trimmed_age == 2
+
+
+def test_times_without_end_are_never_reached_and_break_nothing() -> None:
+    clock = Clock()
+    names = ("window_age_s", "grace_s", "tombstone_age_s", "stream_idle_s", "session_idle_s")
+    store = make_store(clock=clock, **dict.fromkeys(names, 1e300))
+    store.open_session(SCOPE)
+    stream = store.open_call(SCOPE, [1])
+    first = store.append(SCOPE, stream, note(1))
+    for now_s in (1e6, 1e12, 1e300):
+        clock.now_s = now_s
+        store.append(SCOPE, stream, note(2))
+        store.sweep()
+    assert data_of(store.resume(SCOPE, first)) == [note(2)] * 3
+
+
+@pytest.mark.parametrize("after", [3, 2**63, 2**64 - 1])
+def test_no_reader_starts_beyond_the_end_where_it_would_pass_over_events(after: int) -> None:
+    store = make_store()
+    stream = store.open_call(SCOPE, [1])
+    store.append_many(SCOPE, stream, [note(1), note(2)])
+    with pytest.raises(ValueError, match="no such sequence yet"):
+        store.attach(SCOPE, stream, after=after)
+    assert store.statistics().readers == 0
+    assert store.attach(SCOPE, stream, after=2).read() == b""
+
+
+def test_resumes_in_a_batch_that_raises_leave_no_reader_behind() -> None:
+    store = make_store()
+    stream = store.open_call(SCOPE, [1])
+    cursor = store.append(SCOPE, stream, note(1))
+    gone = Scope(session="gone")
+    store.delete_session(gone)
+    with pytest.raises(counterfoil.SessionEnded):
+        store.resume_many([(SCOPE, cursor), (gone, cursor)])
+    assert store.statistics().readers == 0
+    with store.resume(SCOPE, cursor) as reader:
+        assert reader.read() == b""
+    assert store.statistics().taken_over == 0
+
+
+def test_what_a_relay_wakes_may_look_at_the_relay() -> None:
+    store = make_store()
+    stream = store.open_call(SCOPE, [1])
+    relay = store.open_relay(SCOPE, stream)
+    seen = []
+    core = store.attach(SCOPE, stream).core
+    assert core is not None
+    assert core.arm(lambda: seen.append((relay.last_event_id, relay.stream)))
+    relay.feed(b"id: 7\ndata: " + note(1) + b"\n\n")
+    assert seen == [("7", stream)]

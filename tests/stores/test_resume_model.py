@@ -274,8 +274,10 @@ class World:
                     if event.kind == "answer" and last and stream.has_answer
                 ]
         elif attach_lost:
+            # Decisions S4: the session's stream that lives now, which is another one if this has ended.
+            current = stream if stream.ended_s is None else self.standalone(stream.session)
             expected.attached = "events"
-            expected.data = [event.data for event in stream.events[stream.first - 1 :]]
+            expected.data = [event.data for event in current.events[current.first - 1 :]]
         return expected
 
     # --- compare ---

@@ -91,6 +91,20 @@ def test_a_call_that_ended_without_answer_gets_one_terminal_error_and_never_a_se
     assert store.resume(SCOPE, stored).verdict.why.value == "ended"
 
 
+def test_a_call_that_ended_without_answer_and_is_a_tombstone_stores_no_error() -> None:
+    clock = Clock()
+    store = make_store(clock=clock, grace_s=10)
+    stream = store.open_call(SCOPE, [1])
+    cursor = store.append_many(SCOPE, stream, [note(1), note(2)])[0]
+    store.end_stream(SCOPE, stream, why="cancelled")
+    clock.now_s = 20
+    store.sweep()
+    lost = store.resume(SCOPE, cursor).answer
+    assert lost is not None
+    assert (lost.row, lost.settle) == (10, "write")
+    assert store.settle(SCOPE, stream, error(1)) is None
+
+
 def test_the_real_answer_wins_over_an_error_that_comes_too_late() -> None:
     store = make_store()
     stream = store.open_call(SCOPE, [1])
@@ -144,6 +158,20 @@ def test_a_cursor_of_an_older_epoch_reads_the_current_one_and_does_not_end_it() 
         reader = store.resume(SCOPE, old, attach_lost=True)
         assert reader.verdict.why.value == "epoch"
         assert data_of(reader) == [note(2)]
+
+
+def test_a_lost_reader_of_a_standalone_stream_that_ended_is_attached_to_the_one_that_lives() -> None:
+    store = make_store(window_events=2)
+    old = store.open_standalone(SCOPE)
+    cursor = store.append_many(SCOPE, old, [note(n) for n in range(5)])[0]
+    store.end_stream(SCOPE, old)
+    reader = store.resume(SCOPE, cursor, attach_lost=True)
+    assert reader.answer is not None
+    assert (reader.answer.row, reader.answer.gap) == (10, (2, 3))
+    assert reader.stream is not None
+    assert reader.stream != old
+    store.append(SCOPE, reader.stream, note(9))
+    assert data_of(reader) == [note(9)]
 
 
 def test_a_new_epoch_ends_an_aware_connection_and_an_unaware_one_goes_on() -> None:
@@ -247,6 +275,10 @@ def test_requests_of_the_server_in_a_lost_range_are_named_once_and_bounded() -> 
     bounded = store.resume(SCOPE, cursor).answer
     assert bounded is not None
     assert bounded.lost_requests == tuple(range(1000 - 2 - 64, 1000 - 2))
+    store.append_many(SCOPE, stream, [ask("x" * 1024), ask("y" * 1025), note(0), note(1)])
+    long = store.resume(SCOPE, cursor).answer
+    assert long is not None
+    assert long.lost_requests[-2:] == (999, "x" * 1024)
 
 
 # --- a GET without cursor ---
@@ -323,6 +355,17 @@ def test_a_notification_without_room_is_a_gap_and_an_answer_without_room_is_refu
     assert (refused.value.bound, refused.value.limit) == ("event_bytes", 5_000)
     assert EventId.parse(store.append(SCOPE, stream, error(1))).sequence == 4
     assert data_of(reader) == [error(1)]
+
+
+@pytest.mark.parametrize("bounds", [{"event_bytes": 5_000}, {"total_bytes": 20_000}])
+def test_an_answer_without_room_costs_no_event_that_was_stored(bounds: dict[str, int]) -> None:
+    store = make_store(reserve_bytes=4096, **bounds)
+    stream = store.open_call(SCOPE, [1])
+    first = store.append_many(SCOPE, stream, [note(1), note(2), note(3)])[0]
+    with pytest.raises(AnswerTooLarge):
+        store.append(SCOPE, stream, answer(1, size=30_000))
+    store.append(SCOPE, stream, error(1))
+    assert data_of(store.resume(SCOPE, first)) == [note(2), note(3), error(1)]
 
 
 def test_an_event_above_the_window_is_kept_alone_while_the_total_allows() -> None:

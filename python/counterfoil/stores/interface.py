@@ -89,7 +89,8 @@ class LogRelay(Protocol):
 class ReplayLog(Protocol):
     """The log of all streams.  Scope is mandatory; errors are those of `counterfoil.errors`.
 
-    Every call is atomic at the authority of its stream: it happened, or it raised and nothing changed.  A
+    Every call but `append` is atomic at the authority of its stream: it happened, or it raised and nothing
+    changed.  A
     cancelled call may have happened: appends are told apart by their sequences at the next resume.
     """
 
@@ -105,7 +106,10 @@ class ReplayLog(Protocol):
         """Return the session's standalone stream, opened if need be."""
 
     async def append(self, scope: Scope, stream: StreamToken, events: Iterable[bytes | str]) -> list[str]:
-        """Append a batch in order and wake readers once; returns the event IDs."""
+        """Append a batch in order and wake readers once; returns the event IDs.
+
+        The one call that may raise half-way: the events before the one that is refused stay appended.
+        """
 
     async def open_relay(
         self,

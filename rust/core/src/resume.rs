@@ -278,7 +278,7 @@ impl<W> Store<W> {
                 None => {
                     self.refuse(ask, 7, Verdict::Unverifiable, Why::UnknownStream, Some(id), random, woken)?
                 }
-                Some(index) => self.resume_stream(ask, index, &id, woken),
+                Some(index) => self.resume_stream(ask, index, &id, random, woken)?,
             },
         };
         self.count_row(resumption.row);
@@ -345,7 +345,14 @@ impl<W> Store<W> {
     }
 
     /// Rows 8 to 14.
-    fn resume_stream(&mut self, ask: &Ask<'_>, index: u32, id: &EventId, woken: &mut Vec<W>) -> Resumption {
+    fn resume_stream(
+        &mut self,
+        ask: &Ask<'_>,
+        index: u32,
+        id: &EventId,
+        random: &mut dyn FnMut() -> Random,
+        woken: &mut Vec<W>,
+    ) -> Result<Resumption, StoreError> {
         self.trim_window(index);
         let asked = id.sequence.get();
         let facts = self.facts(index, id);
@@ -365,11 +372,15 @@ impl<W> Store<W> {
                 self.attach_for_answer(ask, &mut resumption, index, woken)
             }
             _ if ask.attach_lost => {
-                self.start(&mut resumption, index, Mode::All, facts.first - 1, ask.is_aware, woken);
+                // One that has ended never says anything again; its session's may be another by now.
+                let index =
+                    if facts.has_ended { self.standalone_at(ask.scope, ask.owner, random)? } else { index };
+                let first = self.window(index).0;
+                self.start(&mut resumption, index, Mode::All, first - 1, ask.is_aware, woken);
             }
             _ => {}
         }
-        resumption
+        Ok(resumption)
     }
 
     /// A call whose cursor is refused still gets its answer, whenever that is stored or may still come.

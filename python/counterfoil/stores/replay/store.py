@@ -71,7 +71,8 @@ class ReplayStore(ReplayCore):
     def attach(self, scope: Scope, stream: StreamToken, *, after: int = 0, aware: bool = False) -> Reader:
         """Attach the connection that a stream was opened for; it reads what comes after sequence `after`.
 
-        Takes over from an earlier reader.  Raises `UnknownStream`.
+        Takes over from an earlier reader.  Raises `UnknownStream`, and ValueError where the stream has no
+        event `after` yet.
         """
         core = self._attach(scope, stream, after=after, aware=aware)
         return Reader(_ATTACHED, None, core, core.id_at(after))

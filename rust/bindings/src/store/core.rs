@@ -1,11 +1,11 @@
 //! `ReplayCore`: the store behind one lock, which no Python code ever runs under.
 
 use std::cell::RefCell;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use counterfoil_core::ids::KeyRing as CoreKeyRing;
-use counterfoil_core::resume::{examine, Ask, Examined};
+use counterfoil_core::resume::{examine, Ask, Examined, Resumption};
 use counterfoil_core::store::{NewEvent, Random, Store, StoreError};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -25,6 +25,9 @@ type Woken = Vec<Waker>;
 
 /// Bytes that a thread keeps for the next read.
 const SCRATCH_BYTES: usize = 1 << 20;
+
+/// Where the time of a store stops: 34 years after its beginning.
+const MOST_MS: u64 = ((1 << 30) - 1) * 1000;
 
 thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -48,6 +51,8 @@ pub(crate) struct ReplayCore {
     store: Mutex<Store<Waker>>,
     keys: Mutex<Arc<CoreKeyRing>>,
     clock: Option<Py<PyAny>>,
+    /// What the clock showed first: the store counts from there, and an event's age has 30 bits of seconds.
+    first_ms: OnceLock<u64>,
     started: Instant,
     forks: u64,
 }
@@ -62,8 +67,10 @@ impl ReplayCore {
             None => Ok(u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)),
             Some(clock) => {
                 let seconds: f64 = clock.call0(py)?.extract(py)?;
-                values::to_ms(seconds)
-                    .ok_or_else(|| PyValueError::new_err("the clock gave no time in seconds"))
+                let shown_ms = values::to_ms(seconds)
+                    .ok_or_else(|| PyValueError::new_err("the clock gave no time in seconds"))?;
+                let first_ms = *self.first_ms.get_or_init(|| shown_ms);
+                Ok(shown_ms.saturating_sub(first_ms).min(MOST_MS))
             }
         }
     }
@@ -144,6 +151,7 @@ impl ReplayCore {
             store: Mutex::new(store),
             keys: Mutex::new(Arc::new(keys.0.clone())),
             clock,
+            first_ms: OnceLock::new(),
             started: Instant::now(),
             forks: fork::count(),
         })
@@ -371,7 +379,15 @@ impl ReplayCore {
                 let scope = &scope.get().0;
                 let ask =
                     Ask { scope, cursor: *cursor, is_aware: aware, wants_new: false, attach_lost, owner };
-                decided.push(store.resume(&ask, &mut || *drawn, now_ms, woken)?);
+                match store.resume(&ask, &mut || *drawn, now_ms, woken) {
+                    Ok(resumption) => decided.push(resumption),
+                    Err(error) => {
+                        // Nobody will ever hold these readers, and they would keep their streams busy.
+                        let orphans = decided.iter().filter_map(|before: &Resumption| before.reader);
+                        orphans.for_each(|ticket| woken.extend(store.detach(ticket)));
+                        return Err(error);
+                    }
+                }
             }
             Ok(decided)
         })?;

@@ -120,6 +120,7 @@ pub(super) fn store_error(py: Python<'_>, error: StoreError) -> PyErr {
         StoreError::NoData | StoreError::Encode(_) | StoreError::NoRequest => {
             UNSTORABLE_EVENT.error(py, &message, &[])
         }
+        StoreError::AheadOfEnd => PyValueError::new_err(message),
         StoreError::LastSequence | StoreError::NameTaken => PyRuntimeError::new_err(message),
     }
 }

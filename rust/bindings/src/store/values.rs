@@ -33,12 +33,15 @@ pub(super) fn limits(value: &Bound<'_, PyAny>) -> PyResult<StoreLimits> {
     })
 }
 
+/// A time that never comes; far enough from the largest number that one more can be added to it.
+const NEVER_MS: u64 = 1 << 50;
+
 /// Seconds as milliseconds, rounded down; `None` for what is no time.
 pub(super) fn to_ms(seconds: f64) -> Option<u64> {
     let milliseconds = seconds * 1000.0;
-    // Finite and at least 0; the cast saturates far beyond any clock.
+    // Finite and at least 0; the cast saturates.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    (milliseconds.is_finite() && milliseconds >= 0.0).then_some(milliseconds as u64)
+    (milliseconds.is_finite() && milliseconds >= 0.0).then_some((milliseconds as u64).min(NEVER_MS))
 }
 
 /// A JSON-RPC id: `str`, or `int` that is no `bool`.

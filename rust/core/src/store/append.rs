@@ -4,7 +4,7 @@ use memchr::{memchr2, memchr3};
 
 use crate::envelope::{self, Envelope, Kind};
 use crate::ids::{write_position, Digest, IdPrefix, Scope, Sequence, StreamToken};
-use crate::ring::{has_next, Mark};
+use crate::ring::{has_next, Mark, PAGE_BYTES};
 use crate::sse::{write_frame, EncodeError, Frame};
 
 use super::readers::Mode;
@@ -164,6 +164,12 @@ impl<W> Store<W> {
         let before = stream.charge(&self.limits);
         // What the others are sure of is charged already, so what is free belongs to nobody.
         let allowed = before + self.limits.total_bytes.saturating_sub(self.charged);
+        let alone = stream.charge_with(length.div_ceil(PAGE_BYTES), &self.limits);
+        if mark == Mark::Answer && (new.data.len() > self.limits.event_bytes || alone > allowed) {
+            // Nothing is trimmed for what has no room even then.
+            self.counts.too_large += 1;
+            return Err(self.too_large(new.data.len()));
+        }
         let counts = &mut self.counts;
         let mut room =
             Room { stream, slabs: &mut self.slabs, counts, limits: &self.limits, now_ms: self.now_ms };

@@ -49,6 +49,9 @@ pub enum StoreError {
     /// A call needs at least one request id.
     #[error("a call stream answers at least one request")]
     NoRequest,
+    /// A reader cannot start after an event that there is not.
+    #[error("the stream has no such sequence yet: a reader starts after its last event at most")]
+    AheadOfEnd,
     /// The random name is taken; draw another one.
     #[error("the random stream name is taken already: draw another one")]
     NameTaken,

@@ -595,6 +595,11 @@ impl<W> Store<W> {
         session::write_key(&mut self.key, &session.scope);
         self.by_scope.remove(self.key.as_slice());
         self.counts.ended_sessions -= usize::from(session.has_ended);
+        // Those that went by their age are still listed here.
+        if self.ended_sessions.len() > 2 * self.counts.ended_sessions + 64 {
+            let sessions = &self.sessions;
+            self.ended_sessions.retain(|&ticket| sessions.find(ticket).is_some());
+        }
         self.shrink();
     }
 
@@ -608,5 +613,25 @@ impl<W> Store<W> {
         if self.by_scope.capacity() > SMALL && self.by_scope.len() < self.by_scope.capacity() / SPARSE {
             self.by_scope.shrink_to(self.by_scope.len() * 2);
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_that_are_forgotten_by_age_leave_no_entry_behind() {
+        let limits = StoreLimits { session_idle_ms: 10_000, ..StoreLimits::default() };
+        let mut store: Store<()> = Store::new(limits, KeyRing::ephemeral([7; 32], 0), 1).expect("legal");
+        let mut woken = Vec::new();
+        for number in 0..20_000_u64 {
+            let session = format!("s{number}");
+            let scope = Scope::new(None, None, Some(&session)).expect("short");
+            store.delete_session(&scope, &[], number * 1000, &mut woken).expect("remembered as ended");
+        }
+        assert!(store.statistics().ended_sessions < 20);
+        assert!(store.ended_sessions.len() < 200, "{} entries", store.ended_sessions.len());
     }
 }

@@ -3,7 +3,7 @@
 use crate::ids::{write_id, Digest, Epoch, Scope, Sequence, StreamToken};
 use crate::resume::Resumption;
 
-use super::stream::{OwnedId, Stream, NONE};
+use super::stream::{OwnedId, State, Stream, NONE};
 use super::{Random, Store, StoreError};
 
 impl<W> Store<W> {
@@ -97,10 +97,12 @@ impl<W> Store<W> {
         self.streams.get(index)?.ring.digest_at(sequence)
     }
 
-    /// Live, holds an answer that can be read, had its terminal event, and which requests it answers.
+    /// Live, holds an answer that can be read, takes no terminal event any more, and which requests it answers.
     pub(crate) fn answers_of(&self, index: u32) -> (bool, bool, bool, Vec<OwnedId>) {
         self.streams.get(index).map_or((false, false, true, Vec::new()), |stream| {
-            (stream.is_live(), stream.holds_answer(), stream.has_answer, stream.request_ids())
+            // A tombstone takes nothing, so what would settle its call is not stored.
+            let is_settled = stream.has_answer || matches!(stream.state, State::Tombstone(_));
+            (stream.is_live(), stream.holds_answer(), is_settled, stream.request_ids())
         })
     }
 

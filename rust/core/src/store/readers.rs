@@ -89,10 +89,10 @@ pub enum Armed<W> {
 
 impl<W> Store<W> {
     /// Attaches a reader to a stream without a cursor: the connection that the stream was opened for,
-    /// or an adopter's.  It starts after `after`, or at the oldest event that is there.
+    /// or an adopter's.  It starts after `after`; what of that has left the window ends it at its first read.
     ///
     /// # Errors
-    /// [`StoreError::UnknownStream`].
+    /// [`StoreError::UnknownStream`], or [`StoreError::AheadOfEnd`]: such a reader would pass over events.
     pub fn attach(
         &mut self,
         scope: &Scope,
@@ -105,6 +105,9 @@ impl<W> Store<W> {
         self.tick(now_ms, woken);
         let index = self.find(scope, token)?;
         self.trim_old(index);
+        if after > self.window(index).1 {
+            return Err(StoreError::AheadOfEnd);
+        }
         let start = Start { mode: Mode::All, position: after, is_aware };
         Ok(self.attach_at(index, start, woken))
     }

@@ -5,7 +5,7 @@ use crate::ring::{Mark, Slabs};
 
 use super::limits::StoreLimits;
 use super::statistics::Statistics;
-use super::stream::{OwnedId, Pinned, Rare, Stream, MAX_LOST_REQUESTS};
+use super::stream::{OwnedId, Pinned, Rare, Stream, MAX_LOST_ID_BYTES, MAX_LOST_REQUESTS};
 
 /// Which bound makes room.
 #[derive(Clone, Copy)]
@@ -119,7 +119,7 @@ fn data_of(frame: &[u8]) -> Vec<u8> {
 pub(super) fn remember_requests(rare: &mut Rare, sequence: u64, data: &[u8]) {
     envelope::scan_each(data, |message| {
         let id = message.id.as_ref().filter(|_| message.kind == Kind::Request).and_then(OwnedId::of);
-        let Some(id) = id else { return };
+        let Some(id) = id.filter(|id| id.bytes() <= MAX_LOST_ID_BYTES) else { return };
         if rare.lost_requests.len() == MAX_LOST_REQUESTS {
             rare.lost_requests.remove(0);
         }

@@ -13,6 +13,8 @@ use super::limits::{StoreLimits, STREAM_BYTES};
 pub(super) const NONE: u32 = u32::MAX;
 /// The most requests of the server that are remembered to have left the window unanswered.
 pub(super) const MAX_LOST_REQUESTS: usize = 64;
+/// The longest id of such a request: the other side chooses it, and no budget is charged for it.
+pub(super) const MAX_LOST_ID_BYTES: usize = 1024;
 
 /// A request id that outlives the message it was read from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -46,6 +48,14 @@ impl OwnedId {
             Self::Number(_) => None,
         }
         .filter(RequestId::fits)
+    }
+
+    /// Bytes that it holds beside itself.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Integer(_) => 0,
+            Self::Text(text) | Self::Number(text) => text.len(),
+        }
     }
 
     pub(super) fn is(&self, id: &MessageId<'_>) -> bool {
