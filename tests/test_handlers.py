@@ -68,6 +68,8 @@ def test_a_function_that_cannot_be_called_as_its_kind_is_refused(
 def test_prepare_belongs_to_transactional_handlers() -> None:
     with pytest.raises(UnsafeHandler, match="prepare="):
         Handlers().on("n", kind="idempotent", prepare=fetch)(keyed)
+    with pytest.raises(UnsafeHandler, match="not async"):
+        Handlers().on("n", kind="transactional", prepare=lambda delivery: None)(prepared)  # type: ignore[arg-type,return-value]
     handlers = Handlers()
     assert handlers.on("n", kind="transactional", prepare=fetch)(prepared) is prepared
 

@@ -91,7 +91,7 @@ class Handlers:
             raise HandlerExists(f"{name} has a handler already")
 
         def register(function: Function) -> Function:
-            _check_shape(function, promised, prepared=prepare is not None)
+            _check_shape(function, promised, prepare)
             self._handlers[name] = Handler(
                 name=name,
                 kind=promised,
@@ -127,7 +127,9 @@ def _is_async(function: Callable[..., Any]) -> bool:
     )
 
 
-def _check_shape(function: Callable[..., Any], kind: HandlerKind, *, prepared: bool) -> None:
+def _check_shape(
+    function: Callable[..., Any], kind: HandlerKind, prepare: Callable[[Delivery], Awaitable[Any]] | None
+) -> None:
     name = getattr(function, "__qualname__", repr(function))
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise UnsafeHandler(f"{name} is a generator: calling it runs nothing")
@@ -136,6 +138,11 @@ def _check_shape(function: Callable[..., Any], kind: HandlerKind, *, prepared: b
             f"{name} is async and transactional: it would leave the transaction open while it waits. "
             "Make it a plain function, and fetch what it needs in prepare="
         )
+    if prepare is not None and not _is_async(prepare):
+        raise UnsafeHandler(
+            f"{name} has a prepare= that is not async: do what needs no waiting in the handler"
+        )
+    prepared = prepare is not None
     if prepared and kind is not HandlerKind.TRANSACTIONAL:
         raise UnsafeHandler(f"{name} is {kind}: prepare= belongs to transactional handlers")
     try:

@@ -139,6 +139,18 @@ def test_a_ticket_is_settled_once() -> None:
     assert seen == ["at once", "later"]
 
 
+def test_what_follows_from_one_ticket_cannot_keep_the_others_waiting(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ticket: Ticket[int] = Ticket()
+    seen: list[str] = []
+    ticket.when_settled(lambda: [][0])
+    ticket.when_settled(lambda: seen.append("told"))
+    wake(ticket.settle(1))
+    assert seen == ["told"]
+    assert "follows from a ticket failed" in caplog.text
+
+
 def test_a_thread_may_stop_waiting() -> None:
     ticket: Ticket[int] = Ticket()
     with pytest.raises(StillPending):

@@ -83,13 +83,13 @@ class MemoryBook:
 
     def expired(self, now: float) -> list[bytes]:
         """Give the keys whose time has come."""
-        keys = []
+        keys: dict[bytes, None] = {}
         while self._ends and self._ends[0][0] <= now:
             at, key = heapq.heappop(self._ends)
-            # An entry whose row was written again since speaks for nothing any more.
+            # An entry whose row was written again since speaks for nothing any more; one may be there twice.
             if key in self.rows and self.rows[key][1] == at:
-                keys.append(key)
-        return keys
+                keys[key] = None
+        return list(keys)
 
 
 class MemoryLedger:

@@ -7,6 +7,7 @@ cut it in half; the ledgers make tickets and everybody else waits on them.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, Generic, Literal, TypeVar, cast
@@ -18,6 +19,7 @@ from counterfoil.errors import LedgerFailed, NotApplied, StillPending
 from counterfoil.model.tokens import OutcomeToken
 
 T = TypeVar("T")
+_log = logging.getLogger("counterfoil.ledger")
 
 
 class Ticket(Generic[T]):
@@ -158,7 +160,11 @@ def wake(wakers: Iterable[Waker]) -> None:
     hops: dict[Callable[..., object], list[Callable[[], object]]] = {}
     for waker in wakers:
         if waker.soon is None:
-            waker.call()
+            try:
+                waker.call()
+            except Exception:
+                # What follows from one ticket must not keep the other waiters asleep.
+                _log.exception("a call that follows from a ticket failed")
         else:
             hops.setdefault(waker.soon, []).append(waker.call)
     for soon, calls in hops.items():

@@ -114,6 +114,7 @@ class Writer:
         self._book: SqliteBook | None = None
         self._now = 0.0
         self._swept_at = 0.0
+        self._has_written_rows = False
         self._unclean = False
         self._first_seen: set[bytes] = set()
         self._data_version: int | None = None
@@ -172,13 +173,18 @@ class Writer:
             wake([*self.opened.settle(error=error), *self.closed.settle()])
             return
         wake(self.opened.settle())
-        while jobs := self._queue.take():
-            jobs = [job for job in jobs if job.ticket.begin()]
-            if jobs:
-                self._write(jobs)
-        self._end()
-        self._on_end()
-        wake(self.closed.settle())
+        try:
+            while jobs := self._queue.take():
+                jobs = [job for job in jobs if job.ticket.begin()]
+                if jobs:
+                    self._write(jobs)
+            self._end()
+        finally:
+            # Whatever ended the thread: nobody may wait for it for ever.
+            self._close_connection()
+            self._on_end()
+            self._fail_all(self._queue.drain(), LedgerClosed("the writer ended: nothing was written"))
+            wake(self.closed.settle())
 
     def _open(self) -> None:
         settings = self._settings
@@ -308,9 +314,10 @@ class Writer:
         number = self._begin(connection)
         ends = _Ends()
         self._run_skips(book, number)
+        self._sweep(book, number, len(jobs))
         for job in jobs:
             self._run_job(job, connection, book, self._moment(number, job.serial), ends)
-        self._sweep(book, number, len(jobs))
+        self._has_written_rows = book.has_rows
         self._reach("B5")
         began = time.monotonic()
         self._commit(connection, book, ends)
@@ -456,7 +463,7 @@ class Writer:
 
     def _sweep(self, book: SqliteBook, number: int, jobs: int) -> None:
         moment = self._moment(number, 0)
-        if not book.has_rows and moment.now - self._swept_at < _SWEEP_S:
+        if not self._has_written_rows and moment.now - self._swept_at < _SWEEP_S:
             return
         self._swept_at = moment.now
         for key in book.expired(moment.now, _SWEEP + 2 * jobs):
