@@ -18,7 +18,14 @@ from counterfoil.adapters.gateway.application import Gateway
 from counterfoil.adapters.gateway.settings import GatewaySettings
 from counterfoil.adapters.serving import serving
 from counterfoil.decisions.reconnect import ReconnectLimits
-from counterfoil.errors import HandshakeFailed, Indeterminate, NotApplied, RequestFailed, SessionOver
+from counterfoil.errors import (
+    HandshakeFailed,
+    Indeterminate,
+    NotApplied,
+    RequestFailed,
+    SessionOver,
+    StreamLost,
+)
 from counterfoil.limits import Limits
 from counterfoil.model.tokens import Why
 from counterfoil.model.verdicts import New, Resumed, ResumeVerdict
@@ -547,3 +554,22 @@ async def test_a_server_without_sessions_that_knows_no_get_is_still_a_server() -
             await until(lambda: bool(session.gets))
             await anyio.sleep(0.05)
             assert text_of(await connection.request("tools/call", {})) == "done"
+
+
+async def test_a_standalone_stream_that_is_given_up_is_told_and_calls_go_on() -> None:
+    """B21: nothing sent later has its answer go nowhere, and nobody waits for events that cannot come."""
+
+    async def play_get(_exchange: Exchange, wire: Wire) -> None:
+        await wire.stream()
+        await wire.event(event_id="p")
+        await wire.cut()
+
+    with anyio.fail_after(10):
+        async with scripted(None, play_get) as (connection, session, _):
+            with pytest.raises(StreamLost) as lost:
+                await connection.run()
+            assert connection.waiting_streams == (lost.value.stream,)
+            assert text_of(await connection.request("tools/call", {})) == "done"
+            asked = len(session.gets)
+            connection.accept(lost.value.stream)
+            await until(lambda: len(session.gets) > asked)

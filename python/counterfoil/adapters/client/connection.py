@@ -242,8 +242,8 @@ class Connection:
     def deliveries(self) -> Arrivals:
         """Iterate the events of all streams, inside `async with`; asking for the next finishes the last.
 
-        Raises StreamLost from the iteration when the standalone stream is not continuous (iterating may go
-        on), and SessionOver behind the last event of a session that ended by itself.
+        Raises StreamLost from the iteration when the standalone stream is not continuous or has ended
+        (iterating may go on), and SessionOver behind the last event of a session that ended by itself.
         """
         return self._inbox.read()
 
@@ -417,6 +417,17 @@ class Connection:
         self._open_parts.keeping.forget(driver.name)
         if end.extent is do.Extent.SESSION and not self._is_opening:
             self._end(SessionOver(f"the session is over ({end.why})", why=str(end.why)))
+        elif driver.kind is StreamKind.STANDALONE and self._is_news(driver, end):
+            self._stopped.add(driver.name)
+            text = f"the stream {driver.name!r} has ended ({end.why}), and nothing more of it will come"
+            self._inbox.interrupt(StreamLost(text, driver.name, driver.stream.verdict))
+
+    def _is_news(self, driver: StreamDriver, end: do.End) -> bool:
+        """Return whether the application must be told of a standalone stream's end."""
+        if self._over is not None or end.why in (Why.CANCELLED, Why.CLOSED):
+            return False
+        # A refusal of the very first question says that the server has no such stream, as many have not.
+        return driver.stream.verdict is not None or end.why is not Why.STATUS
 
     def _end(self, over: SessionOver) -> None:
         if self._over is not None:
