@@ -167,7 +167,7 @@ async def test_b77_a_cut_at_every_byte_of_a_call_loses_and_doubles_nothing(
     orders: Orders, gateway: Gateway, name: str, scaled: Callable[[int, int], int]
 ) -> None:
     """Every byte in full; what the client had before the cut and what the resume brings are the whole."""
-    stride = scaled(16, 1)
+    stride = scaled(30, 1)
     whole = await read_cut_call(gateway, f"{name}-whole", None)
     assert len(whole) == 3
     slots = anyio.Semaphore(16)
