@@ -1,7 +1,8 @@
 """The gateway's own CPU per event, against a bare byte pump and a proxy of the SDK's parts.
 
 CPU of the process in the middle (user and system): 2 KB events in bursts of 16, one stream, on uvicorn.
-Source and client are other processes.  What it does not show: many streams, trio, TLS.
+Source and client are other processes.  Ticks of the kernel are coarse: short runs say little.  What it does
+not show: many streams, trio, TLS.
 """
 
 from __future__ import annotations
@@ -23,6 +24,16 @@ from bars import Bar, Context, run_alone
 HERE = Path(__file__).parent
 MIDDLES = HERE / "gateway_middles.py"
 TICKS = os.sysconf("SC_CLK_TCK")
+HELLO: dict[str, object] = {
+    "jsonrpc": "2.0",
+    "id": 0,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "b", "version": "1"},
+    },
+}
 
 
 @contextmanager
@@ -49,10 +60,11 @@ def cpu_s(pid: int) -> float:
 
 
 def post(port: int, message: dict[str, object], session: str | None) -> tuple[int, bytes]:
-    """Send one request by a bare socket and read its answer to the end; return the body's bytes and head."""
+    """Send one request by a bare socket and read its answer to the end; return its size and beginning."""
     body = json.dumps(message).encode()
     lines = [
-        "POST /mcp HTTP/1.1", "host: 127.0.0.1", "content-type: application/json", "connection: close",
+        "POST /mcp HTTP/1.1", f"host: 127.0.0.1:{port}", "connection: close",
+        "content-type: application/json",
         "accept: application/json, text/event-stream", f"content-length: {len(body)}",
     ]  # fmt: skip
     if session is not None:
@@ -61,7 +73,7 @@ def post(port: int, message: dict[str, object], session: str | None) -> tuple[in
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
         while piece := connection.recv(1 << 20):
-            head = head or piece
+            head += piece if len(head) < 1 << 16 else b""
             size += len(piece)
     return size, head
 
@@ -75,14 +87,76 @@ def measure(pid: int, port: int, events: int) -> float:
     return (cpu_s(pid) - before) / events * 1e6
 
 
+def resume(port: int, session: str, cursor: str, events: int) -> None:
+    """Ask for what follows `cursor` and read until `events` events with data have come."""
+    lines = [
+        "GET /mcp HTTP/1.1", f"host: 127.0.0.1:{port}", "accept: text/event-stream", "connection: close",
+        f"mcp-session-id: {session}", "mcp-protocol-version: 2025-11-25", f"last-event-id: {cursor}",
+    ]  # fmt: skip
+    seen, rest = 0, b""
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall("\r\n".join(lines).encode() + b"\r\n\r\n")
+        while seen < events:
+            piece = connection.recv(1 << 20)
+            assert piece, f"only {seen} of {events} events were replayed"
+            block = rest + piece
+            seen += block.count(b"data: {")
+            rest = block[-6:] if not block.endswith(b"data: {") else b""
+
+
+def measure_resume(pid: int, port: int, session: str, cursor: str, events: int, times: int) -> float:
+    """Milliseconds of the server's CPU for one resume."""
+    before = cpu_s(pid)
+    for _ in range(times):
+        resume(port, session, cursor, events)
+    return (cpu_s(pid) - before) / times * 1e3
+
+
+def counted_call(port: int, events: int) -> tuple[str, str]:
+    """Let the demo's server count up; return the session and the first event ID of the call."""
+    _, head = post(port, HELLO, None)
+    session = _field(head, b"mcp-session-id:")
+    post(port, {"jsonrpc": "2.0", "method": "notifications/initialized"}, session)
+    arguments = {"call": "bench", "numbers": events - 1}
+    params = {"name": "count_up", "arguments": arguments, "_meta": {"progressToken": 1}}
+    _, head = post(port, {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}, session)
+    return session, _field(head, b"id:")
+
+
+def _field(text: bytes, name: bytes) -> str:
+    line = next(line for line in text.splitlines() if line.lower().startswith(name))
+    return line[len(name) :].strip().decode()
+
+
+def bars_of_resumes(context: Context) -> list[Bar]:
+    """A resume of 1 000 missed events: ours against the SDK's server with a store like its example."""
+    events = 1_000
+    times = {"ours": 200, "stock": 4 if context.quick else 10}  # enough ticks on either side
+    server = ["-m", "counterfoil.programs.demo.server", "--effects", os.devnull]
+    with ExitStack() as stack:
+        _, plain = stack.enter_context(child(*server))
+        stock_pid, stock = stack.enter_context(child(*server, "--store", "example"))
+        gateway = ["-m", "counterfoil.programs.demo.gateway", "--set", "limits.window_events=2000"]
+        upstream = ["--upstream", f"http://127.0.0.1:{plain}/mcp"]
+        ours_pid, ours = stack.enter_context(child(*gateway, *upstream))
+        costs: dict[str, list[float]] = {"ours": [], "stock": []}
+        begun = {"ours": counted_call(ours, events), "stock": counted_call(stock, events)}
+        for _ in range(context.rounds):
+            for name, pid, port in (("ours", ours_pid, ours), ("stock", stock_pid, stock)):
+                costs[name].append(measure_resume(pid, port, *begun[name], events, times[name]))
+    own, theirs = statistics.median(costs["ours"]), statistics.median(costs["stock"])
+    note = f"ours {own:.2f}, stock {theirs:.2f} ms"
+    return [Bar("resume of 1000 events / SDK's example store", theirs / own, 20, None, "x", "higher", note)]
+
+
 def bars(context: Context) -> list[Bar]:
+    """Every bar of the gateway."""
+    return [*bars_of_events(context), *bars_of_resumes(context)]
+
+
+def bars_of_events(context: Context) -> list[Bar]:
+    """Events on their way through."""
     events = 16 * (500 if context.quick else 2_000)
-    hello = {
-        "jsonrpc": "2.0",
-        "id": 0,
-        "method": "initialize",
-        "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "b"}},
-    }
     with ExitStack() as stack:
         _, source = stack.enter_context(child(str(MIDDLES), "source"))
         url = f"http://127.0.0.1:{source}/mcp"
@@ -93,7 +167,7 @@ def bars(context: Context) -> list[Bar]:
             "stock": stack.enter_context(child(str(MIDDLES), "stock", url)),
         }
         for _, port in middles.values():
-            post(port, hello, None)
+            post(port, HELLO, None)
         costs: dict[str, list[float]] = {name: [] for name in middles}
         for _ in range(context.rounds):
             for name, (pid, port) in middles.items():

@@ -46,6 +46,13 @@ def test_too_many_header_bytes_are_refused() -> None:
     assert refused.value.status == 431
 
 
+def test_a_packed_body_is_refused_as_no_bound_holds_for_it() -> None:
+    with pytest.raises(RequestRefused) as refused:
+        read((b"content-encoding", b"gzip"))
+    assert refused.value.status == 415
+    assert read((b"content-encoding", b"identity")).cursor is None
+
+
 @pytest.mark.parametrize("value", [b"caf\xc3\xa9", b"a\x7f", b"x" * 129])
 def test_a_session_id_that_cannot_be_one_is_refused(value: bytes) -> None:
     with pytest.raises(RequestRefused):

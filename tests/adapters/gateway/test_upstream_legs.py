@@ -116,6 +116,17 @@ async def test_a_refused_call_tells_its_status_and_that_it_did_not_run() -> None
     assert (facts["why"], facts["executed"], facts["evidence"]["status"]) == ("status", "no", 403)
 
 
+async def test_an_answer_that_is_packed_all_the_same_ends_the_call_typed() -> None:
+    async def on_call(x: Exchange) -> None:
+        await anyio.sleep(0.1)
+        await x.start(content_encoding="gzip")
+        await x.send(b"\x1f\x8b", more=False)
+
+    async with scripted(Upstream(on_call), prime_after_ms=10) as (raw, _), raw.call() as stream:
+        (error,) = await stream.rest()
+    assert in_band(error)["executed"] == "unknown"
+
+
 async def test_a_refusal_that_comes_in_time_passes_as_it_is() -> None:
     async def on_call(x: Exchange) -> None:
         await x.json({"error": "no"}, 401, www_authenticate="Bearer")

@@ -108,6 +108,8 @@ class Call:
         """Make the call; `on_head` is told once the kind of the answer is known, before anybody else."""
         try:
             async with self.upstream.call(self.request) as answer:
+                if header_of(answer.headers, b"content-encoding") not in (None, b"identity"):
+                    raise UpstreamBroken("the upstream packed its answer although it was asked not to")
                 if is_stream(answer):
                     self.stream_headers = answer.headers
                     on_head()

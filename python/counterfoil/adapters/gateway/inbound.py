@@ -52,6 +52,8 @@ def read_inbound(scope: Any, *, max_header_bytes: int, max_session_bytes: int = 
     for name in _ONCE:
         if sum(key == name for key, _ in headers) > 1:
             raise RequestRefused(400, name.decode(), "the field is given more than once")
+    if fields.get(b"content-encoding", b"identity").lower() != b"identity":
+        raise RequestRefused(415, "content-encoding", "send the body unpacked, so that its bound holds")
     session = _visible(fields, b"mcp-session-id")
     if session is not None and len(session) > max_session_bytes:
         raise RequestRefused(400, "mcp-session-id", f"longer than {max_session_bytes} bytes")
