@@ -13,6 +13,7 @@ import msgspec
 
 from counterfoil.errors import MalformedInbandError
 from counterfoil.model.tokens import Executed, Next, VerdictToken, Why
+from counterfoil.protocol.unreadable import UNREADABLE
 
 #: Outside -32768 … -32000, which JSON-RPC 2.0 and MCP keep for themselves.
 CODE = -31410
@@ -103,7 +104,7 @@ def read_inband_error(message: bytes | str | dict[str, Any]) -> InbandError | No
     if not isinstance(message, dict):
         try:
             message = msgspec.json.decode(message)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except UNREADABLE:
             return None
         if not isinstance(message, dict):
             return None

@@ -31,6 +31,7 @@ from counterfoil.model.evidence import Evidence
 from counterfoil.model.outcomes import Outcome
 from counterfoil.model.stream import RequestRecord, StreamRecord
 from counterfoil.model.tokens import OutcomeToken, Why
+from counterfoil.protocol.unreadable import UNREADABLE
 
 #: How long the answer to a cancelled request is still waited for.
 CANCEL_SETTLE_S = 5.0
@@ -234,6 +235,6 @@ def _refusal_of(body: bytes) -> Any:
         return None
     try:
         decoded = msgspec.json.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNREADABLE:
         return None
     return decoded.get("error") if isinstance(decoded, dict) else None

@@ -41,6 +41,7 @@ from counterfoil.model.tokens import OutcomeToken, Why
 from counterfoil.native import Scope
 from counterfoil.protocol.continuity import HEADER, read_claim
 from counterfoil.protocol.ledger_steps import Intent, Settlement
+from counterfoil.protocol.unreadable import UNREADABLE
 from counterfoil.stores.ledger_interface import Ledger
 from counterfoil.stores.tickets import Ticket
 
@@ -398,7 +399,7 @@ class _ResultType(msgspec.Struct):
 def _asks_for_input(response: Response) -> bool:
     try:
         return msgspec.json.decode(response.result, type=_ResultType).resultType == "input_required"
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNREADABLE:
         return False
 
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from counterfoil.protocol.unreadable import UNREADABLE
+
 _encode = msgspec.json.encode
 #: The parameter that a request names to intermediaries, in the revision whose requests stand alone.
 _NAMES = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
@@ -113,7 +115,7 @@ def read_response(data: bytes, request_id: int | str) -> Response | None:
     """Find the response to one request in a message or a batch; None where it is not there."""
     try:
         read = _read_responses(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNREADABLE:
         return None
     found = read if isinstance(read, list) else [read]
     return next((one for one in found if one.id == request_id and type(one.id) is type(request_id)), None)
@@ -123,7 +125,7 @@ def read_error(data: bytes | msgspec.Raw) -> ErrorBody | None:
     """Read the error of a response; None where it is none."""
     try:
         return _read_error(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNREADABLE:
         return None
 
 

@@ -9,6 +9,7 @@ from enum import Enum, auto
 from typing import Any
 
 import msgspec
+from counterfoil.protocol.unreadable import UNREADABLE
 
 RequestId = int | str
 
@@ -48,10 +49,10 @@ def read_message(body: bytes) -> MessageHead:
         return MessageHead(MessageKind.BATCH)
     try:
         shape = _DECODER.decode(body)
-    except msgspec.MsgspecError:
+        request_id = _read_id(bytes(shape.id)) if isinstance(shape.id, msgspec.Raw) else None
+    except UNREADABLE:
         return _OTHER
     has_id = not isinstance(shape.id, msgspec.UnsetType)
-    request_id = _read_id(bytes(shape.id)) if isinstance(shape.id, msgspec.Raw) else None
     if isinstance(shape.method, str):
         if not has_id:
             return MessageHead(MessageKind.NOTIFICATION, None, shape.method)

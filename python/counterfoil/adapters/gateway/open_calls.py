@@ -10,6 +10,7 @@ import msgspec
 from counterfoil.adapters.gateway.messages import RequestId
 from counterfoil.adapters.gateway.streams import CallStream
 from counterfoil.native import Scope
+from counterfoil.protocol.unreadable import UNREADABLE
 
 
 class _Cancelled(msgspec.Struct):
@@ -45,7 +46,7 @@ def cancelled_id(body: bytes) -> RequestId | None:
     """Return the typed id of the request that a `notifications/cancelled` names."""
     try:
         return _DECODER.decode(body).params.request_id
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None
 
 

@@ -11,6 +11,7 @@ import msgspec
 from counterfoil.adapters.gateway.sessions import SessionFacts
 from counterfoil.errors import LimitExceeded
 from counterfoil.native import SseParser
+from counterfoil.protocol.unreadable import UNREADABLE
 
 _MAX_BODY_BYTES = 256 << 10
 _MAX_RESOURCES = 1_000
@@ -71,6 +72,6 @@ def _messages(body: bytes, *, is_stream: bool) -> list[str] | list[bytes]:
 def _decoded(data: bytes | str) -> dict[str, Any]:
     try:
         message = msgspec.json.decode(data)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return {}
     return message if isinstance(message, dict) else {}

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from counterfoil.model.events import Body
+from counterfoil.protocol.unreadable import UNREADABLE
 
 _ABSENT = msgspec.Raw()
 
@@ -48,7 +49,7 @@ def read_envelope(data: bytes) -> Envelope:
         return _EMPTY_OBJECT
     try:
         decoded = _DECODE(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return _OTHER
     if isinstance(decoded, list):
         return _read_batch(decoded)

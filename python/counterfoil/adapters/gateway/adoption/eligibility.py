@@ -11,6 +11,7 @@ from counterfoil.model.adoption import Eligible
 from counterfoil.native import Scope
 from counterfoil.protocol.call_facts import CallFacts
 from counterfoil.protocol.revisions import Capabilities
+from counterfoil.protocol.unreadable import UNREADABLE
 
 _KNOWN = 10_000
 _MAX_TOOLS = 10_000
@@ -43,7 +44,7 @@ class ReadOnlyTools:
         """Note what an answer to `tools/list` says; one that cannot be read says nothing."""
         try:
             page = _LIST.decode(answer)
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             return
         names = self._known.setdefault((route, scope), set())
         self._known.move_to_end((route, scope))

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 from counterfoil.adapters.gateway.messages import RequestId
+from counterfoil.protocol.unreadable import UNREADABLE
 
 
 class Message(msgspec.Struct):
@@ -39,7 +40,7 @@ def read_rpc(data: bytes) -> Message | None:
     """Read one message; None for what is none."""
     try:
         return _MESSAGE.decode(data)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None
 
 
@@ -90,7 +91,7 @@ def _members(raw: msgspec.Raw | msgspec.UnsetType | None) -> dict[str, msgspec.R
         return {}
     try:
         return _MEMBERS.decode(raw)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return {}
 
 
