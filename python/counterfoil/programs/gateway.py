@@ -35,6 +35,7 @@ from counterfoil.adapters.serving import listen, listen_unix, serve_app
 from counterfoil.errors import ConfigError
 from counterfoil.native import KeyRing
 from counterfoil.protocol.revisions import LAST_WITH_SESSIONS
+from counterfoil.stores.ledger_interface import Ledger
 from counterfoil.stores.replay.store import ReplayStore
 
 #: flag -> key of the configuration
@@ -43,6 +44,7 @@ _FLAGS = {
     "backend": "serve.backend",
     "admin": "serve.admin",
     "keys": "serve.keys",
+    "ledger": "serve.ledger",
     "scope": "serve.scope",
     "principal": "serve.principal",
     "trusted_proxy": "serve.trusted_proxies",
@@ -67,6 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--backend", choices=("asyncio", "trio"), help="asyncio by uvicorn (default), or trio by hypercorn"
     )
     parser.add_argument("--keys", metavar="FILE", help="the file that signs event IDs (counterfoil keys new)")
+    parser.add_argument("--ledger", metavar="FILE", help="the SQLite file that makes keyed calls happen once")
     parser.add_argument("--scope", metavar="SOURCE", help="the tenant: header:NAME or jwt:CLAIM")
     parser.add_argument("--principal", metavar="SOURCE", help="the principal: header:NAME or jwt:CLAIM")
     parser.add_argument(
@@ -133,8 +136,8 @@ def flags_of(arguments: argparse.Namespace) -> dict[str, Any]:
     return flags
 
 
-def build_gateway(config: GatewayConfig) -> Gateway:
-    """Build the gateway that a configuration describes; raises `ConfigError`."""
+def build_gateway(config: GatewayConfig, ledger: Ledger | None = None) -> Gateway:
+    """Build the gateway that a configuration describes, over a ledger that is open; raises `ConfigError`."""
     keys = KeyRing.from_file(config.serve.keys) if config.serve.keys is not None else KeyRing.random()
     if keys.is_ephemeral:
         _log().warning(
@@ -148,15 +151,26 @@ def build_gateway(config: GatewayConfig) -> Gateway:
         ),
         settings=config.gateway,
         limits=config.limits,
+        ledger=ledger,
     )
 
 
 async def serve(config: GatewayConfig) -> None:
-    """Serve until SIGTERM or SIGINT, then drain."""
+    """Serve until SIGTERM or SIGINT, then drain; the ledger is opened before the first request."""
+    if config.serve.ledger is None:
+        await _serve(config, None)
+        return
+    from counterfoil.stores.ledger_sqlite.ledger import SqliteLedger
+
+    async with SqliteLedger(config.serve.ledger, limits=config.limits) as ledger:
+        await _serve(config, ledger)
+
+
+async def _serve(config: GatewayConfig, ledger: Ledger | None) -> None:
     host, port = split_address(config.serve.listen)
     listener = listen(host, port)
     stop = anyio.Event()
-    gateway = build_gateway(config)
+    gateway = build_gateway(config, ledger)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_stop_at_signal, stop, gateway)
         if config.serve.admin is not None:

@@ -110,9 +110,14 @@ class Agent:
 
 @asynccontextmanager
 async def agents(
-    *, principal: bool = True, on_get: Any = None, prime_after_ms: int = 20, **settings: Any
+    *,
+    principal: bool = True,
+    on_get: Any = None,
+    prime_after_ms: int = 20,
+    tool: Tool | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Agents]:
-    tool = Tool()
+    tool = tool or Tool()
     upstream = Upstream(tool, on_get)
     scope = Scopes(principal=HeaderSource("x-user", ["127.0.0.1"])) if principal else None
     given = {"adopt_return_s": 0.3, "retry_ms": 50, "prime_after_ms": prime_after_ms, **settings}

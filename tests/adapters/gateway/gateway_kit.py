@@ -33,6 +33,7 @@ class Behind:
         limits = settings.pop("limits", Limits())
         keys = settings.pop("keys", KEYS)
         scope = settings.pop("scope", None)
+        ledger = settings.pop("ledger", None)
         self.upstream = upstream
         self.verdicts: list[ResumeVerdict] = []
         self.store = ReplayStore(limits=limits, keys=keys)
@@ -41,6 +42,7 @@ class Behind:
             store=self.store,
             limits=limits,
             scope=scope,
+            ledger=ledger,
             settings=GatewaySettings(**{"retry_ms": 50, **settings}),
             on_verdict=self.verdicts.append,
         )

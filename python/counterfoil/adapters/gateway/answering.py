@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 
+import anyio
 import msgspec
 from anyio.abc import TaskGroup
 from counterfoil.adapters.gateway.adoption.entries import AdoptableCall
@@ -21,6 +22,9 @@ from counterfoil.adapters.gateway.draining import Draining
 from counterfoil.adapters.gateway.gets import GetTerms, answer_get
 from counterfoil.adapters.gateway.headers import cors_of, pass_answer_headers
 from counterfoil.adapters.gateway.inbound import Inbound
+from counterfoil.adapters.gateway.keyed.keyed_calls import KeyedCall, KeyedCalls
+from counterfoil.adapters.gateway.keyed.keyed_stream import KeyedStream
+from counterfoil.adapters.gateway.keyed.offering import offer_keys
 from counterfoil.adapters.gateway.lost_requests import settle_lost
 from counterfoil.adapters.gateway.messages import (
     MessageHead,
@@ -56,6 +60,7 @@ from counterfoil.adapters.gateway.verdict_log import VerdictLog
 from counterfoil.errors import (
     ContinuityError,
     ForeignEventId,
+    MalformedCallKey,
     MalformedEventId,
     RequestRefused,
     SessionEnded,
@@ -64,9 +69,11 @@ from counterfoil.errors import (
 )
 from counterfoil.limits import Limits
 from counterfoil.native import EventId, Scope
+from counterfoil.protocol.call_facts import METHOD, CallFacts, read_call
 from counterfoil.protocol.continuity import ContinuityRequest, read_request
 from counterfoil.protocol.revisions import Capabilities, capabilities_of, is_at_most
 from counterfoil.stores.interface import ReplayLog
+from counterfoil.stores.ledger_interface import Ledger
 
 #: JSON-RPC: what a server of an older revision says to a method of a newer one.
 _METHOD_NOT_FOUND = -32_601
@@ -96,6 +103,7 @@ class Answering:
         limits: Limits,
         verdicts: VerdictLog,
         metrics: Metrics,
+        ledger: Ledger | None = None,
     ) -> None:
         self._settings = settings
         self._log = log
@@ -104,6 +112,7 @@ class Answering:
         self._metrics = metrics
         self._observer = Observer(log, limits, verdicts) if log is not None and settings.observe else None
         self.adoption = Adoption(log, settings, limits) if log is not None else None
+        self._keyed = KeyedCalls(ledger) if ledger is not None else None
         self._calm = Calm()
         self._patience = Patience()
         self.draining = Draining()
@@ -213,6 +222,8 @@ class Answering:
             self._sessions.of(opened).trust(exchange.inbound, cors_of(answer.headers))
             note_client(self._sessions.of(opened), exchange.request.body)
 
+        if self._keyed is not None:
+            exchange = msgspec.structs.replace(exchange, send=offer_keys(exchange.send))
         await self._pass(exchange, note, news.take)
         if opened:
             news.tell(self._sessions.of(opened), is_stream=streams)
@@ -225,7 +236,10 @@ class Answering:
         if self._is_full("reads_at_once"):
             raise RequestRefused(503, "reads_at_once", "the gateway has as many connections as it takes")
         try:
-            stream = await CallStream.open(log, exchange.scope(inbound.session), message.request_id)
+            asked = self._read_call(exchange, message)
+            keyed = self._keyed_call(exchange, message, asked)
+            kind = CallStream if keyed is None else KeyedStream
+            stream = await kind.open(log, exchange.scope(inbound.session), message.request_id)
         except StoreFull as full:
             self._metrics.note_limit(full.bound)
             if self._settings.on_budget == "refuse":
@@ -248,9 +262,11 @@ class Answering:
         assert adoption is not None
         upstream = adoption.listen(message, exchange.upstream)
         call = Call(upstream, exchange.request, message.request_id, stream, settings)
+        if keyed is not None:
+            call.judged = anyio.Event()
         facts = self._facts(inbound)
-        entry = adoption.enter(inbound, message, knows, call, facts, tasks)
-        tasks.start_soon(self._run_call, exchange, log, call, message.request_id, entry)
+        entry = adoption.enter(inbound, message, knows, asked, call, facts, tasks)
+        tasks.start_soon(self._run_call, exchange, log, call, message.request_id, entry, keyed)
         note_request(facts, message.method, exchange.request.body)
         terms = PostTerms(
             knows=knows,
@@ -277,6 +293,7 @@ class Answering:
         call: Call,
         request_id: RequestId,
         entry: AdoptableCall | None,
+        keyed: KeyedCall | None,
     ) -> None:
         def note_head() -> None:
             self._note_head(exchange, call)
@@ -284,7 +301,9 @@ class Answering:
         assert self.adoption is not None
         self._open_calls.add(request_id, call.stream)
         try:
-            if entry is None:
+            if keyed is not None and self._keyed is not None and isinstance(call.stream, KeyedStream):
+                await self._keyed.run(keyed, call.stream, call, note_head)
+            elif entry is None:
                 await call.run(note_head)
             else:
                 await self.adoption.run(entry, call, note_head)
@@ -457,6 +476,26 @@ class Answering:
         request_id = message.request_id if message is not None else None
         body = write_error(request_id, _METHOD_NOT_FOUND, "Method not found")
         await send_answer(exchange.send, 400, ((b"content-type", b"application/json"),), body)
+
+    def _read_call(self, exchange: Exchange, message: MessageHead) -> CallFacts | None:
+        """Read a tool call; a key that nobody can read is refused where keys are honoured."""
+        if message.method != METHOD:
+            return None
+        try:
+            return read_call(exchange.request.body)
+        except MalformedCallKey as malformed:
+            if self._keyed is None:
+                return None
+            raise RequestRefused(400, "_meta", str(malformed)) from None
+
+    def _keyed_call(
+        self, exchange: Exchange, message: MessageHead, asked: CallFacts | None
+    ) -> KeyedCall | None:
+        """Return the call under its key, where it has one and keys are honoured."""
+        if self._keyed is None or asked is None or asked.given is None or message.request_id is None:
+            return None
+        path = exchange.inbound.target.partition(b"?")[0].decode("latin-1")
+        return KeyedCall(facts=asked, key=asked.given.key, route=path, request_id=message.request_id)
 
     def _facts(self, inbound: Inbound) -> SessionFacts:
         return self._sessions.of(inbound.session) if inbound.session is not None else SessionFacts()

@@ -28,6 +28,7 @@ from counterfoil.adapters.gateway.verdict_log import OnVerdict, VerdictLog
 from counterfoil.errors import GatewayNotRunning, RequestRefused, UpstreamBroken, UpstreamUnreachable
 from counterfoil.limits import Limits
 from counterfoil.stores.interface import ReplayLog
+from counterfoil.stores.ledger_interface import Ledger
 from counterfoil.stores.memory import MemoryReplayLog
 from counterfoil.stores.replay.statistics import ReplayStatistics
 from counterfoil.stores.replay.store import ReplayStore
@@ -38,7 +39,7 @@ class Gateway:
 
     `upstream` is a URL, an ASGI app, a function that names a URL for a request, or a list of `Route`s.
     `scope` says whose a request is (`scope_from_header`, `Scopes`); without it callers are told apart by
-    their MCP session.
+    their MCP session.  `ledger` honours the keys that calls give; it is open while the gateway runs.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Gateway:
         settings: GatewaySettings | None = None,
         limits: Limits | None = None,
         on_verdict: OnVerdict | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         self.settings = settings or GatewaySettings()
         self.metrics = Metrics()
@@ -60,6 +62,7 @@ class Gateway:
             limits or Limits(),
             VerdictLog(self.metrics, on_verdict),
             self.metrics,
+            ledger,
         )
         self._is_draining = False
         self._routes = make_routes(upstream)

@@ -13,7 +13,7 @@ import msgspec
 from counterfoil.adapters.gateway.driven import Driven, has_ids, settings_for
 from counterfoil.adapters.gateway.messages import RequestId
 from counterfoil.adapters.gateway.statuses import executed_by_status
-from counterfoil.adapters.gateway.streams import CallStream, check_batch
+from counterfoil.adapters.gateway.streams import CallStream
 from counterfoil.adapters.gateway.upstream import (
     Headers,
     Upstream,
@@ -32,6 +32,7 @@ from counterfoil.errors import (
 )
 from counterfoil.limits import Limits
 from counterfoil.model.tokens import Executed, StreamKind, Why
+from counterfoil.protocol.continuity import CallToken
 from counterfoil.protocol.inband_error import InbandError, InbandEvidence, write_inband_error
 
 #: Told once the kind of an answer is known.
@@ -85,6 +86,12 @@ class Call:
         self.stream = stream
         #: Why its stream begins, as its first connection is told.
         self.why = Why.FIRST
+        #: What the claim says of its key.
+        self.token: CallToken | None = None
+        #: Set once `token` is known, where it has to be before the response opens.
+        self.judged: anyio.Event | None = None
+        #: Whether a whole answer goes into the stream too, before anybody is told of it.
+        self.keeps_whole = False
         self.upstream = upstream
         self.request = request
         self._request_id = request_id
@@ -104,6 +111,18 @@ class Call:
         self.stream_headers = ()
         self.decided.set()
 
+    def open_stored(self, token: CallToken) -> None:
+        """Answer from the stream: what comes is kept under the call's key, and nothing is sent."""
+        self.note_judged(token)
+        self.stream_headers = ()
+        self.decided.set()
+
+    def note_judged(self, token: CallToken | None) -> None:
+        """Say what the response may tell of the call's key; it may open from now on."""
+        self.token = token
+        if self.judged is not None:
+            self.judged.set()
+
     async def run(self, on_head: OnHead) -> None:
         """Make the call; `on_head` is told once the kind of the answer is known, before anybody else."""
         try:
@@ -122,6 +141,7 @@ class Call:
         finally:
             if self.whole is not None:
                 on_head()
+                await self._keep_whole()
             self.decided.set()
         self._is_over = True
         if self._is_kept:
@@ -144,12 +164,11 @@ class Call:
         await self._settle(why, executed)
 
     async def _copy(self, answer: UpstreamAnswer, piece: bytes) -> None:
-        relay = await self.stream.open_relay(self._settings.sse)
+        feed = await self.stream.open_feed(self._settings.sse)
         while piece:
             began = time.perf_counter()
-            batch = await relay.feed(piece)
+            await feed(piece)
             self._settings.on_relay(time.perf_counter() - began)
-            check_batch(batch)
             piece = await answer.receive()
 
     async def _drive(self, answer: UpstreamAnswer, first: bytes) -> Why:
@@ -181,6 +200,11 @@ class Call:
                 return WholeAnswer(502, failure=failure)
             pieces.append(piece)
         return WholeAnswer(answer.status, answer.headers, b"".join(pieces))
+
+    async def _keep_whole(self) -> None:
+        if self.keeps_whole and self.whole is not None and self.whole.status < 300 and self.whole.body:
+            await self._settle_whole()
+            self.whole, self.stream_headers = None, ()
 
     async def _settle_whole(self) -> None:
         whole = self.whole

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from counterfoil.adapters.gateway.upstream import Headers
 from counterfoil.model.tokens import Next, VerdictToken, Why
-from counterfoil.protocol.continuity import HEADER, ContinuityClaim, write_claim
+from counterfoil.protocol.continuity import HEADER, CallToken, ContinuityClaim, write_claim
 
 _NAME = HEADER.lower().encode("ascii")
 
@@ -24,10 +24,12 @@ JSON_FIELDS: Headers = ((b"content-type", b"application/json"), (b"cache-control
 UNRESUMABLE = ContinuityClaim(verdict=VerdictToken.NEW, why=Why.UNRESUMABLE, next=Next.CONTINUE)
 
 
-def claim_new(epoch: str, *, window: int, why: Why = Why.FIRST) -> ContinuityClaim:
+def claim_new(
+    epoch: str, *, window: int, why: Why = Why.FIRST, call: CallToken | None = None
+) -> ContinuityClaim:
     """Claim a stream that begins on this connection; `why=adopted` if another call's answer comes on it."""
     return ContinuityClaim(
-        verdict=VerdictToken.NEW, why=why, next=Next.CONTINUE, after=0, window=window, epoch=epoch
+        verdict=VerdictToken.NEW, why=why, next=Next.CONTINUE, call=call, after=0, window=window, epoch=epoch
     )
 
 

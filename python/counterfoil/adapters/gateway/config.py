@@ -40,6 +40,8 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """The admin listener, which the public must not reach: `unix:PATH`, or a loopback `HOST:PORT`."""
     keys: str | None = None
     """The key file that signs event IDs; without one a random key dies with the process."""
+    ledger: str | None = None
+    """The SQLite file that keeps what became of calls with a key; without one keys are not honoured."""
     replicas: int = 1
     """How many gateways share the keys; more than one needs `keys`."""
     scope: str | None = None

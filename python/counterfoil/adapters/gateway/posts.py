@@ -42,6 +42,8 @@ async def answer_post(
     """
 
     async def decide() -> None:
+        if call.judged is not None:
+            await call.judged.wait()
         with anyio.move_on_after(terms.prime_after_s if terms.opens_early else None):
             await call.decided.wait()
 
@@ -75,7 +77,7 @@ async def _write_stream(
 ) -> None:
     reader = await call.stream.attach(is_aware=terms.is_aware)
     epoch = call.stream.first_id.epoch
-    claim = claim_new(epoch, window=terms.window, why=call.why)
+    claim = claim_new(epoch, window=terms.window, why=call.why, call=call.token)
     passed = pass_answer_headers(call.stream_headers or terms.cors, new_body=True)
     echo = str(call.stream.first_id) if terms.knows.has_priming else None
     lead = make_lead(claim, echo=echo, retry_ms=terms.retry_ms, knows=terms.knows)

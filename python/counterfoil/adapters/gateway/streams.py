@@ -5,16 +5,21 @@ Appends after its end are dropped: whoever ended it has told its reader.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Self
 
 from counterfoil.adapters.gateway.messages import RequestId
 from counterfoil.errors import SessionEnded, StreamEnded, UnknownStream
 from counterfoil.limits import Limits
 from counterfoil.native import EventId, RelayBatch, Scope, StreamToken
-from counterfoil.stores.interface import LogReader, LogRelay, ReplayLog
+from counterfoil.stores.interface import LogReader, ReplayLog
 
 #: What an append raises for a stream that takes no more: it has its answer, or its session is over.
 _OVER = (SessionEnded, StreamEnded, UnknownStream)
+
+
+#: Takes one piece of an upstream's stream.
+Feed = Callable[[bytes], Awaitable[None]]
 
 
 class CallStream:
@@ -35,16 +40,21 @@ class CallStream:
         self._is_over = False
 
     @classmethod
-    async def open(cls, log: ReplayLog, scope: Scope, request_id: RequestId) -> CallStream:
+    async def open(cls, log: ReplayLog, scope: Scope, request_id: RequestId) -> Self:
         """Open the stream before its call goes upstream; raises `StoreFull`."""
         token = await log.open_call(scope, [request_id])
         first_id = await log.position_id(scope, token, 0)
         assert first_id is not None, "a stream that was just opened knows where it begins"
         return cls(log, scope, token, EventId.parse(first_id))
 
-    async def open_relay(self, limits: Limits) -> LogRelay:
-        """Return the relay of an upstream connection into this stream."""
-        return await self._log.open_relay(self.scope, self.token, limits=limits)
+    async def open_feed(self, limits: Limits) -> Feed:
+        """Return what takes an upstream's stream, piece by piece; it raises what stops it."""
+        relay = await self._log.open_relay(self.scope, self.token, limits=limits)
+
+        async def feed(piece: bytes) -> None:
+            check_batch(await relay.feed(piece))
+
+        return feed
 
     async def append(self, events: list[str] | list[bytes]) -> None:
         """Append a batch; what comes behind the answer, or after the session's end, is dropped.

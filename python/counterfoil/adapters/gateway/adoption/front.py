@@ -31,7 +31,7 @@ from counterfoil.errors import ForeignEventId, MalformedEventId, UnknownEventIdV
 from counterfoil.limits import Limits
 from counterfoil.model.adoption import Eligible
 from counterfoil.native import EventId, Scope, StreamToken
-from counterfoil.protocol.call_facts import METHOD, CallFacts, read_call
+from counterfoil.protocol.call_facts import CallFacts
 from counterfoil.protocol.revisions import Capabilities
 from counterfoil.stores.interface import ReplayLog
 
@@ -58,18 +58,16 @@ class Adoption:
         inbound: Inbound,
         message: MessageHead,
         knows: Capabilities,
+        asked: CallFacts | None,
         call: Call,
         facts: SessionFacts,
         tasks: TaskGroup,
     ) -> AdoptableCall | None:
         """Take a call in, before it runs; None if it takes no part."""
-        if message.method != METHOD or message.request_id is None:
-            return None
-        asked = read_call(call.request.body)
-        if asked is None:
+        if asked is None or message.request_id is None:
             return None
         scope = call.stream.scope
-        route = _route_of(inbound, call.request)
+        route = route_of(inbound, call.request)
         policy = self._policy.scope_of(route, asked.tool)
         is_read_only = self._read_only.has(route, scope, asked.tool)
         crosses = policy == "principal" and scope.principal is not None
@@ -185,10 +183,10 @@ class Adoption:
         """Note which tools are read-only, once an answer that was listened to has passed."""
         if isinstance(call.upstream, ListeningUpstream):
             for answer in call.upstream.messages():
-                self._read_only.learn(_route_of(inbound, call.request), scope, answer)
+                self._read_only.learn(route_of(inbound, call.request), scope, answer)
 
 
-def _route_of(inbound: Inbound, request: UpstreamRequest) -> str:
+def route_of(inbound: Inbound, request: UpstreamRequest) -> str:
     """The path prefix that chose the upstream: the target is what is left behind it."""
     return inbound.target[: len(inbound.target) - len(request.target)].decode("latin-1")
 

@@ -1,0 +1,48 @@
+"""The stream of a keyed call: its outcome is in the ledger before anybody can read the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from counterfoil.adapters.gateway.adoption.rewriting import read_rpc
+from counterfoil.adapters.gateway.streams import CallStream, Feed
+from counterfoil.limits import Limits
+from counterfoil.native import SseParser
+
+#: Told of the answer (True) or of the in-band error (False), before it is appended.
+OnEnd = Callable[[bytes, bool], Awaitable[None]]
+
+
+class KeyedStream(CallStream):
+    """As `CallStream`; `on_end` is awaited once, before the event that ends the call is appended."""
+
+    on_end: OnEnd | None = None
+
+    async def open_feed(self, limits: Limits) -> Feed:
+        """Return what takes an upstream's stream, piece by piece."""
+        parser = SseParser(limits=limits, data="bytes")
+
+        async def feed(piece: bytes) -> None:
+            events = parser.feed(piece)
+            await self.append([event.data for event in events if event.data not in (b"", b"{}")])
+
+        return feed
+
+    async def append(self, events: list[str] | list[bytes]) -> None:
+        """Append a batch; the answer in it is recorded first.  Raises `AnswerTooLarge`."""
+        for event in events:
+            data = event.encode() if isinstance(event, str) else event
+            message = read_rpc(data)
+            if message is not None and message.is_answer:
+                await self._note_end(data, is_answer=True)
+        await super().append(events)
+
+    async def settle(self, error: bytes) -> bool:
+        """Record that there is no answer, then append the in-band error."""
+        await self._note_end(error, is_answer=False)
+        return await super().settle(error)
+
+    async def _note_end(self, data: bytes, *, is_answer: bool) -> None:
+        on_end, self.on_end = self.on_end, None
+        if on_end is not None:
+            await on_end(data, is_answer)
