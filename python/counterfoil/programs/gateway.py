@@ -24,6 +24,7 @@ from counterfoil.adapters.gateway.config import (
     GatewayConfig,
     ServeConfig,
     UpstreamConfig,
+    describe_adoption,
     load_config,
     show_config,
     split_address,
@@ -111,7 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
     config = load_config(arguments.config, os.environ, flags_of(arguments))
     if arguments.check:
         build_gateway(config)
-        sys.stdout.write(show_config(config))
+        sys.stdout.write(describe_adoption(config) + show_config(config))
         return 0
     log_to_stderr()
     anyio.run(serve, config, backend=config.serve.backend)

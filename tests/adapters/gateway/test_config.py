@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
-from counterfoil.adapters.gateway.config import load_config, show_config
+from counterfoil.adapters.gateway.config import describe_adoption, load_config, show_config
 from counterfoil.errors import ConfigError
 
 FILE = """
@@ -107,3 +108,32 @@ def test_the_file_in_the_manual_is_a_configuration(tmp_path: Path) -> None:
     config = load_config(file, {}, {})
     assert config.serve.scope == "header:x-tenant"
     assert config.gateway.allow_hosts == ("mcp.example",)
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ({}, "no principal is configured"),
+        ({"serve.principal": "header:x-user", "serve.trusted_proxies": ["10.0.0.0/8"]}, "across sessions"),
+        ({"gateway.adopt_scope": "session"}, "within a session"),
+        ({"gateway.adopt_s": 0}, "off"),
+    ],
+)
+def test_whose_calls_may_be_taken_over_is_said_in_words(flags: dict[str, Any], says: str) -> None:
+    config = load_config(None, {}, {"upstream": ["http://a/mcp"], **flags})
+    text = describe_adoption(config)
+    assert says in text
+    assert tomllib.loads(text + show_config(config))["config_version"] == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "key"),
+    [
+        ({"gateway.adopt_s": 121}, "gateway.adopt_s"),
+        ({"gateway.adopt_scopes": "order=nobody"}, "adopt_scopes"),
+        ({"gateway.adopt_scope": "tenant"}, "gateway.adopt_scope"),
+    ],
+)
+def test_adoption_that_cannot_work_is_refused_by_name(flags: dict[str, Any], key: str) -> None:
+    with pytest.raises(ConfigError, match=key):
+        load_config(None, {}, {"upstream": ["http://a/mcp"], **flags})

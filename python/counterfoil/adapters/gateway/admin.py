@@ -37,7 +37,9 @@ class AdminApp:
             ready = self._gateway.is_ready
             return (200 if ready else 503), _JSON, msgspec.json.encode({"ready": ready})
         if path == "/metrics":
-            text = self._gateway.metrics.write(await self._gateway.statistics())
+            adoption = self._gateway.adoption
+            counts = adoption.counts if adoption is not None else None
+            text = self._gateway.metrics.write(await self._gateway.statistics(), counts)
             return 200, ((b"content-type", CONTENT_TYPE),), text
         if path == "/status":
             return 200, _JSON, await self._status()

@@ -150,6 +150,8 @@ def _check(config: GatewayConfig) -> None:
         raise ConfigError("serve.keys", "several replicas need one key file: counterfoil keys new FILE")
     if config.serve.backend not in get_args(Backend):
         raise ConfigError("serve.backend", "asyncio or trio")
+    if config.gateway.adopt_s > config.limits.grace_s:
+        raise ConfigError("gateway.adopt_s", "above limits.grace_s, after which an answer is forgotten")
     for name in ("scope", "principal"):
         _check_source(config.serve, name, getattr(config.serve, name))
     split_address(config.serve.listen)
@@ -188,6 +190,25 @@ def show_config(config: GatewayConfig) -> str:
     for upstream in tree["upstream"]:
         lines += ["", "[[upstream]]", *_pairs(upstream)]
     return "\n".join(lines) + "\n"
+
+
+def describe_adoption(config: GatewayConfig) -> str:
+    """Say in words whose calls may be taken over, as a comment of the configuration."""
+    if config.gateway.adopt_s == 0 or config.gateway.adopt_scope == "off":
+        text = "off: a re-issued call runs again, and its effect may happen twice"
+    elif config.gateway.adopt_scope == "session":
+        text = "within a session: an agent that opens a new one runs its call again"
+    elif config.serve.principal is None:
+        text = (
+            "within a session, as no principal is configured: an agent that opens a new one runs its\n"
+            "# call again. A tenant is no principal: two of its users may make equal calls and mean both"
+        )
+    else:
+        text = (
+            "by principal, across sessions. For a tool whose effect lives in its session (browsers, shells)\n"
+            "# set adopt_scope or adopt_scopes to session"
+        )
+    return f"# Adoption {text}.\n"
 
 
 def _pairs(values: dict[str, Any]) -> list[str]:

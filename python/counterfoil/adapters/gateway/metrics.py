@@ -9,6 +9,8 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
 
+import msgspec
+from counterfoil.adapters.gateway.adoption.adoption_log import AdoptionCounts
 from counterfoil.adapters.gateway.replies import token_of
 from counterfoil.model.verdicts import ResumeVerdict
 from counterfoil.stores.replay.statistics import ReplayStatistics
@@ -48,7 +50,7 @@ class Metrics:
         self._relays[bisect_left(_BOUNDS_S, seconds)] += 1
         self._relay_s += seconds
 
-    def write(self, store: ReplayStatistics | None) -> bytes:
+    def write(self, store: ReplayStatistics | None, adoption: AdoptionCounts | None = None) -> bytes:
         """Return everything as Prometheus text, with the state of the store as gauges."""
         lines = [
             *_family("resumes_total", "counter", _pairs(("verdict", "why"), self._resumes)),
@@ -57,6 +59,9 @@ class Metrics:
             *_family("indeterminate", "counter", [("", self._indeterminate)]),
             *self._relay_lines(),
         ]
+        if adoption is not None:
+            events = Counter(msgspec.structs.asdict(adoption))
+            lines += _family("adoptions_total", "counter", _pairs(("event",), events))
         if store is not None:
             lines += [
                 *_family("window_bytes", "gauge", [("", store.window_bytes)]),
