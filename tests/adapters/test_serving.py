@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import httpx2
 import pytest
-from counterfoil.adapters.serving import BACKLOG, listen, serve_app, serving
+from counterfoil.adapters.serving import CONNECTION_QUEUE, listen, serve_app, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -59,4 +59,4 @@ async def test_clients_that_all_come_back_at_once_find_a_long_queue() -> None:
             facts = watched.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
             stop.set()
     # Of a listening socket, `tcpi_sacked` is the length of its queue.
-    assert struct.unpack_from("I", facts, 28)[0] == min(BACKLOG, longest_queue())
+    assert struct.unpack_from("I", facts, 28)[0] == min(CONNECTION_QUEUE, longest_queue())

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 KEEP_ALIVE_S = 75
 #: Connections that wait to be accepted; clients that all come back at once overflow a short queue.
-BACKLOG = 2_048
+CONNECTION_QUEUE = 2_048
 
 
 def listen(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
     """Return a listening TCP socket; port 0 takes a free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    return socket.create_server((host, port), family=family, backlog=CONNECTION_QUEUE)
 
 
 def listen_unix(path: str) -> socket.socket:
@@ -101,7 +101,7 @@ def _make_uvicorn(app: Any, grace_s: float) -> uvicorn.Server:
         proxy_headers=False,  # who a request is from is decided by our own list of proxies
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_S,
-        backlog=BACKLOG,
+        backlog=CONNECTION_QUEUE,
         # whole seconds there; None would wait for every open stream
         timeout_graceful_shutdown=max(1, round(grace_s)),
     )
@@ -112,13 +112,12 @@ async def _serve_by_hypercorn(app: Any, listener: socket.socket, stop: anyio.Eve
     from hypercorn.config import Config
     from hypercorn.trio import serve
 
-    config = Config()
+    config = Config.from_mapping(backlog=CONNECTION_QUEUE)  # it listens on our socket anew
     config.bind = [f"fd://{listener.detach()}"]
     config.accesslog = None
     config.errorlog = None
     config.include_server_header = False
     config.keep_alive_timeout = KEEP_ALIVE_S
-    config.backlog = BACKLOG  # it listens on our socket anew
     config.graceful_timeout = grace_s
     config.shutdown_timeout = grace_s + 5
     await serve(app, config, shutdown_trigger=stop.wait)
