@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := build/venv/bin
 export CARGO_TARGET_DIR := $(CURDIR)/build/cargo
 
-.PHONY: help setup sdks test lint demo bench fuzz proof clean
+.PHONY: help setup sdks test lint demo bench fuzz proof crash clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 10
@@ -22,6 +22,9 @@ test: sdks ## pass every test: lint, Rust, Python, demo
 
 proof: sdks ## the same tests at their full counts
 	@COUNTERFOIL_FULL=1 $(VENV)/python tools/tiers.py test
+
+crash: setup ## kill a process that applies effects, N times (N=2000)
+	@COUNTERFOIL_KILLS=$(or $(N),2000) $(VENV)/pytest -q tests/effects/test_kill.py
 
 lint: setup ## rustfmt, clippy, ruff, mypy --strict, stubtest
 	@$(VENV)/python tools/tiers.py lint
