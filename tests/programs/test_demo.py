@@ -144,3 +144,32 @@ def test_the_table_counts_what_the_columns_hold() -> None:
     assert re.search(r"answered right after calling again +1$", table, re.MULTILINE)
     assert re.search(r"answered with another call's answer +1$", table, re.MULTILINE)
     assert re.search(r"effect happened twice +1$", table, re.MULTILINE)
+
+
+def test_an_interrupt_ends_the_demo_with_130_and_leaves_no_process(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "counterfoil", "demo", "--page", str(tmp_path / "page.html")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        deadline = time.monotonic() + 20
+        while not (children := _children_of(process.pid)):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        time.sleep(1)  # in the middle of something
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+        assert "Traceback" not in process.stderr.read()
+    while any(is_running(child) for child in children):
+        assert time.monotonic() < deadline + 20
+        time.sleep(0.05)
+
+
+def _children_of(pid: int) -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(fields[1]) == pid:
+            found.append(int(stat.parent.name))
+    return found

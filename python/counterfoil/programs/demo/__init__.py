@@ -30,4 +30,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     from counterfoil.programs.demo.show import show
 
-    return anyio.run(show, arguments.seed, arguments.calls, arguments.page, backend=arguments.backend)
+    try:
+        return anyio.run(show, arguments.seed, arguments.calls, arguments.page, backend=arguments.backend)
+    except BaseExceptionGroup as group:
+        if group.split(KeyboardInterrupt)[0] is not None:
+            raise KeyboardInterrupt from None  # Ctrl-C, as it comes out of nested task groups
+        raise
