@@ -28,7 +28,14 @@ from counterfoil.adapters.client.parts import Parts, make_parts, note_session, o
 from counterfoil.adapters.client.settings import ConnectSettings
 from counterfoil.adapters.client.tickets import CallTicket
 from counterfoil.adapters.dispatcher import Dispatcher, DispatchReport
-from counterfoil.errors import ConnectionNotOpen, DeliveryStopped, NotApplied, SessionOver, StreamLost
+from counterfoil.errors import (
+    ConnectionNotOpen,
+    DeliveryStopped,
+    NotApplied,
+    SessionOver,
+    StreamLost,
+    TakenOver,
+)
 from counterfoil.handlers import Handlers
 from counterfoil.model.stream import Place, StreamRecord
 from counterfoil.model.tokens import StreamKind, Why
@@ -278,7 +285,7 @@ class Connection:
         """Wait until the session ends, while handlers do the work.
 
         Raises StreamLost or DeliveryStopped for a stream that waits for `accept` (call `run` again then),
-        and SessionOver for a session that ended by itself.
+        TakenOver for one that another reader has now, and SessionOver for a session that ended by itself.
         """
         await self._inbox.wait_for_end()
 
@@ -418,9 +425,15 @@ class Connection:
         if end.extent is do.Extent.SESSION and not self._is_opening:
             self._end(SessionOver(f"the session is over ({end.why})", why=str(end.why)))
         elif driver.kind is StreamKind.STANDALONE and self._is_news(driver, end):
-            self._stopped.add(driver.name)
-            text = f"the stream {driver.name!r} has ended ({end.why}), and nothing more of it will come"
-            self._inbox.interrupt(StreamLost(text, driver.name, driver.stream.verdict))
+            self._tell_end(driver, end)
+
+    def _tell_end(self, driver: StreamDriver, end: do.End) -> None:
+        if end.why is Why.SUPERSEDED:
+            self._inbox.interrupt(TakenOver(f"another reader has taken the stream {driver.name!r} over"))
+            return
+        self._stopped.add(driver.name)
+        text = f"the stream {driver.name!r} has ended ({end.why}), and nothing more of it will come"
+        self._inbox.interrupt(StreamLost(text, driver.name, driver.stream.verdict))
 
     def _is_news(self, driver: StreamDriver, end: do.End) -> bool:
         """Return whether the application must be told of a standalone stream's end."""
