@@ -302,13 +302,14 @@ class Connection:
 
     def deliver(self, driver: StreamDriver, event: do.Deliver, held: Held | None) -> None:
         """Give an event to whom it is for."""
-        if event.method is None:
-            self._deliver_parts(driver, event, held)
-        elif event.request_id is not None:
-            finish = self._finisher(driver, event.place, held)
-            self._open_parts.replies.take(event.request_id, event.method, event.data, event.place, finish)
-        else:
+        if event.request_id is None and event.method is not None:
             self._deliver_notification(driver, event, held)
+        elif event.method is None:
+            self._deliver_parts(driver, event, held)
+        else:
+            finish = self._finisher(driver, event.place, held)
+            assert event.request_id is not None
+            self._open_parts.replies.take(event.request_id, event.method, event.data, event.place, finish)
 
     def _deliver_parts(self, driver: StreamDriver, event: do.Deliver, held: Held | None) -> None:
         """Take a response that its own stream did not wait for, or a batch."""

@@ -97,8 +97,11 @@ class Pacing:
     @property
     def earliest(self) -> float | None:
         """When to look again."""
-        times = (self._judge_at, self._behind_at, self._reopen_at, self._settings.deadline)
-        return min((at for at in times if at is not None), default=None)
+        earliest = self._settings.deadline
+        for at in (self._judge_at, self._behind_at, self._reopen_at):
+            if at is not None and (earliest is None or at < earliest):
+                earliest = at
+        return earliest
 
 
 def _is_due(at: float | None, now: float) -> bool:

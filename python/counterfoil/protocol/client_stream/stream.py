@@ -136,15 +136,16 @@ class ClientStream:
         Raises `StreamStateError` for something that cannot happen in this state; what comes late for a
         connection that is closed already is passed over.
         """
-        self._now = max(now, self._now)
+        if now > self._now:
+            self._now = now
         self._out = []
         match happened:
+            case inputs.BytesReceived():
+                self._read_bytes(happened.chunk)
             case inputs.OpenRequested():
                 self._ask()
             case inputs.HeadReceived():
                 self._read_head(happened)
-            case inputs.BytesReceived():
-                self._read_bytes(happened.chunk)
             case inputs.BodyEnded():
                 self._read_end(is_clean=happened.clean)
             case inputs.ConnectionFailed():
