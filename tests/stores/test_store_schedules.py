@@ -16,6 +16,7 @@ from counterfoil import (
     Resumed,
     Scope,
     SessionEnded,
+    StoreFull,
     StreamEnded,
     StreamToken,
     TakenOver,
@@ -440,6 +441,34 @@ def test_an_event_that_holds_several_answers_settles_them_all() -> None:
     store.append(SCOPE, stream, b"[" + answer(2) + b"," + answer(1) + b"]")
     with pytest.raises(StreamEnded):
         store.append(SCOPE, stream, note(1))
+
+
+def test_the_ids_of_a_batch_count_against_the_budget_and_leave_with_the_stream() -> None:
+    clock = Clock()
+    store = make_store(clock=clock, total_bytes=1 << 20, grace_s=10)
+    long = ["x" * 100_000, *(f"{number}" * 100_000 for number in range(3))]
+    with store.attach(SCOPE, store.open_call(SCOPE, long)):
+        assert store.statistics().charged_bytes > 800_000
+        with pytest.raises(StoreFull):
+            store.open_call(SCOPE, long)
+        small = store.open_call(SCOPE, [1])
+        store.append(SCOPE, small, answer(1))
+    store.delete_session(SCOPE)
+    assert store.statistics().charged_bytes == 0
+
+
+def test_a_tombstone_names_requests_that_are_short() -> None:
+    clock = Clock()
+    store = make_store(clock=clock, grace_s=10)
+    cursors = []
+    for ids in ([1, "b"], ["c", "d" * 1000]):
+        stream = store.open_call(SCOPE, ids)
+        cursors.append(store.append_many(SCOPE, stream, [note(1), *(answer(each) for each in ids)])[0])
+    clock.now_s = 20
+    store.sweep()
+    assert store.statistics().charged_bytes == 0
+    named = [store.resume(SCOPE, cursor).answer for cursor in cursors]
+    assert [each.request_ids for each in named if each is not None] == [(1, "b"), ()]
 
 
 def test_typed_ids_are_not_mixed_up() -> None:

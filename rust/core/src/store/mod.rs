@@ -224,13 +224,16 @@ impl<W> Store<W> {
         let named = if requests.len() == 1 { first.for_token() } else { None };
         let token = StreamToken::mint(StreamKind::Call, named, owner, random.name)
             .map_err(|_| StoreError::NoRequest)?;
-        let index = self.open_stream(scope, &token, random.epoch)?;
+        // Held twice: who asked, and who still waits.
+        let listed_bytes = if named.is_some() { 0 } else { 2 * OwnedId::bytes_of(requests) };
+        let index = self.open_stream(scope, &token, random.epoch, listed_bytes)?;
         if let Some(stream) = self.streams.get_mut(index) {
             stream.owes_token = named.is_some();
             if named.is_none() {
                 let rare = stream.rare();
                 rare.requests = requests.to_vec();
                 rare.open = requests.to_vec();
+                rare.listed_bytes = listed_bytes;
             }
         }
         Ok(token)
@@ -427,7 +430,7 @@ impl<W> Store<W> {
         let random = random();
         let token = StreamToken::mint(StreamKind::Standalone, None, owner, random.name)
             .map_err(|_| StoreError::UnknownStream)?;
-        let index = self.open_stream(scope, &token, random.epoch)?;
+        let index = self.open_stream(scope, &token, random.epoch, 0)?;
         let session = self.streams.get(index).map_or(NONE, |stream| stream.session);
         if let Some(session) = self.sessions.get_mut(session) {
             session.standalone = index;
@@ -435,10 +438,16 @@ impl<W> Store<W> {
         Ok(index)
     }
 
-    fn open_stream(&mut self, scope: &Scope, token: &StreamToken, epoch: [u8; 8]) -> Result<u32, StoreError> {
+    fn open_stream(
+        &mut self,
+        scope: &Scope,
+        token: &StreamToken,
+        epoch: [u8; 8],
+        listed_bytes: usize,
+    ) -> Result<u32, StoreError> {
         let known = self.session_of(scope)?;
         let live = known.and_then(|index| self.sessions.get(index)).map_or(0, |session| session.live_streams);
-        let cost = STREAM_BYTES + self.limits.reserve_bytes;
+        let cost = STREAM_BYTES + listed_bytes + self.limits.reserve_bytes;
         let over = if self.streams.len() - self.counts.tombstones >= self.limits.streams {
             Some(("streams", self.limits.streams))
         } else if live >= self.limits.session_streams {

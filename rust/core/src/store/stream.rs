@@ -50,6 +50,11 @@ impl OwnedId {
         .filter(RequestId::fits)
     }
 
+    /// What a list of them takes.
+    pub(super) fn bytes_of(ids: &[Self]) -> usize {
+        ids.iter().map(|id| size_of::<Self>() + id.bytes()).sum()
+    }
+
     /// Bytes that it holds beside itself.
     pub(super) fn bytes(&self) -> usize {
         match self {
@@ -143,6 +148,8 @@ pub(super) struct Rare {
     pub(super) requests: Vec<OwnedId>,
     /// Which of them are not answered yet.
     pub(super) open: Vec<OwnedId>,
+    /// What both take, charged as long as the stream is no tombstone: a client chooses how many and how long.
+    pub(super) listed_bytes: usize,
     pub(super) pinned: Vec<Pinned>,
     /// Requests of the server that left the window, with their sequences.
     pub(super) lost_requests: Vec<(u64, OwnedId)>,
@@ -292,7 +299,8 @@ impl Stream {
     /// What is charged for a stream that holds `pages`.
     pub(super) fn charge_with(&self, pages: usize, limits: &StoreLimits) -> usize {
         let used = pages * PAGE_BYTES + self.pinned_bytes();
-        STREAM_BYTES + if self.is_live() { used.max(limits.reserve_bytes) } else { used }
+        let listed = self.rare.as_ref().map_or(0, |rare| rare.listed_bytes);
+        STREAM_BYTES + listed + if self.is_live() { used.max(limits.reserve_bytes) } else { used }
     }
 
     pub(super) fn charge(&self, limits: &StoreLimits) -> usize {

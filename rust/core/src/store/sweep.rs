@@ -11,6 +11,8 @@ const SESSION: u32 = 1 << 31;
 
 /// The longest that a live stream is not looked at: bounds the entries that calls leave behind.
 const MOST_MS: u64 = 600_000;
+/// A tombstone is not charged; it names its requests only where they are short.
+const MAX_TOMBSTONE_IDS_BYTES: usize = 1024;
 /// How many due entries one call looks at, so that no call pays for a crowd.
 const PER_CALL: usize = 4;
 
@@ -92,6 +94,10 @@ impl<W> Store<W> {
             rare.pinned = Vec::new();
             rare.older = Vec::new();
             rare.lost_requests = Vec::new();
+            rare.open = Vec::new();
+            if std::mem::take(&mut rare.listed_bytes) > MAX_TOMBSTONE_IDS_BYTES {
+                rare.requests = Vec::new();
+            }
         }
         stream.state = State::Tombstone(why);
         stream.touched_ms = self.now_ms;
