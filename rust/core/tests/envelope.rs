@@ -39,7 +39,8 @@ fn check(text: &str, value: &Value) {
         MessageId::Null => Value::Null,
         // As it stood: reading a float and writing it again may change its last digit.
         MessageId::Number(text) => {
-            value.get("id").filter(|id| id.to_string() == *text).cloned().unwrap_or_default()
+            let as_written = |id: &&Value| id.to_string().as_str() == *text;
+            value.get("id").filter(as_written).cloned().unwrap_or_default()
         }
     });
     assert_eq!(id.as_ref(), value.get("id"), "{text}");
