@@ -30,7 +30,8 @@ async def test_an_answer_that_nobody_can_ask_for_stays_until_its_grace_ends(
     anyio_backend: str, orders: Orders, name: str, tmp_path: Path
 ) -> None:
     admin = tmp_path / "admin"
-    options = ("--admin", f"unix:{admin}", "--set", f"limits.grace_s={GRACE_S}")
+    grace = ("--set", f"limits.grace_s={GRACE_S}", "--set", "gateway.adopt_s=0")
+    options = ("--admin", f"unix:{admin}", *grace)
     keys = [f"{name}-{number}" for number in range(CALLS)]
     table = CutTable.draw(keys, seed=13, draw=cut_before_id)
 
