@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import httpx2
 import pytest
 from counterfoil.adapters.client.connection import Connection
 from counterfoil.adapters.client.inbox import Arrival
@@ -573,3 +574,27 @@ async def test_a_standalone_stream_that_is_given_up_is_told_and_calls_go_on() ->
             asked = len(session.gets)
             connection.accept(lost.value.stream)
             await until(lambda: len(session.gets) > asked)
+
+
+async def test_a_url_that_is_none_and_a_client_that_is_closed_fail_at_the_handshake() -> None:
+    closed = httpx2.AsyncClient()
+    await closed.aclose()
+    for url, client in (
+        ("http://[::bad/mcp", None),
+        ("ftp://127.0.0.1/mcp", None),
+        ("http://127.0.0.1:1/mcp", closed),
+    ):
+        with anyio.fail_after(5), pytest.raises(HandshakeFailed) as failed:
+            async with connect(url, client=client):
+                pass
+        assert isinstance(failed.value.__cause__, NotApplied)
+
+
+async def test_a_users_own_client_sends_its_credentials_and_stays_open() -> None:
+    session = ScriptedSession()
+    with anyio.fail_after(10):
+        async with open_scripted(session) as server, httpx2.AsyncClient(auth=("alice", "pass")) as client:
+            async with connect(server.url, client=client, standalone=False) as connection:
+                await connection.ping()
+            assert all("authorization" in exchange.headers for exchange in server.exchanges)
+            assert not client.is_closed

@@ -95,10 +95,12 @@ class HttpPort:
     ) -> Exchange:
         import httpx2
 
-        request = self._client.build_request(
-            method, url, headers={**self._headers, **headers}, content=body, timeout=self._timeout
-        )
+        if self._client.is_closed:
+            raise HttpFault("the HTTP client that was passed in is closed", False)
         try:
+            request = self._client.build_request(
+                method, url, headers={**self._headers, **headers}, content=body, timeout=self._timeout
+            )
             return Exchange(await self._client.send(request, stream=True, follow_redirects=False))
         except _unsent() as error:
             raise HttpFault("no connection to the server could be opened", False) from error
@@ -112,6 +114,7 @@ def _unsent() -> tuple[type[Exception], ...]:
     return (
         httpx2.ConnectError,
         httpx2.ConnectTimeout,
+        httpx2.InvalidURL,
         httpx2.PoolTimeout,
         httpx2.UnsupportedProtocol,
         httpx2.LocalProtocolError,
