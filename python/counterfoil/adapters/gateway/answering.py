@@ -344,7 +344,8 @@ class Answering:
                 return
         facts = self._facts(inbound)
         assert self.adoption is not None
-        entry, is_taken = self.adoption.find(scope, cursor) if is_call else (None, False)
+        entry = self.adoption.find(scope, cursor) if is_call else None
+        taken = self.adoption.taken(scope, cursor) if is_call else None
         terms = GetTerms(
             cursor=cursor,
             asked=self._read_asked(inbound),
@@ -365,8 +366,8 @@ class Answering:
             lost = facts.server_requests.take_lost(request_ids)
             tasks.start_soon(settle_lost, exchange.upstream, exchange.request, lost)
 
-        if entry is not None and is_taken:
-            await tell_adopted(entry.request_id, terms, exchange.send, self._verdicts.tell)
+        if taken is not None:
+            await tell_adopted(taken, terms, exchange.send, self._verdicts.tell)
             return
         watched = self.adoption.watch_resume(entry, exchange.receive, exchange.send)
         presence = self.adoption.watching_standalone(
@@ -479,7 +480,8 @@ class Answering:
 
     def _read_call(self, exchange: Exchange, message: MessageHead) -> CallFacts | None:
         """Read a tool call; a key that nobody can read is refused where keys are honoured."""
-        if message.method != METHOD:
+        is_wanted = self._keyed is not None or (self.adoption is not None and self.adoption.is_on)
+        if message.method != METHOD or not is_wanted:
             return None
         try:
             return read_call(exchange.request.body)

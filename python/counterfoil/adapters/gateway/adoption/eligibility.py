@@ -24,6 +24,11 @@ class AdoptPolicy:
         self._default: AdoptScope = settings.adopt_scope if settings.adopt_s > 0 else "off"
         self._scopes = read_adopt_scopes(settings.adopt_scopes) if settings.adopt_s > 0 else {}
 
+    @property
+    def is_on(self) -> bool:
+        """Whether there is any call that somebody may take over."""
+        return self._default != "off" or any(scope != "off" for scope in self._scopes.values())
+
     def scope_of(self, route: str, tool: str) -> AdoptScope:
         """Return who may take over a call of a tool on a route (its path prefix)."""
         if not self._scopes:

@@ -21,7 +21,7 @@ from counterfoil.adapters.gateway.adoption.listing import ListeningUpstream
 from counterfoil.adapters.gateway.asgi import Receive, Send
 from counterfoil.adapters.gateway.calls import Call, OnHead
 from counterfoil.adapters.gateway.inbound import Inbound
-from counterfoil.adapters.gateway.messages import MessageHead
+from counterfoil.adapters.gateway.messages import MessageHead, RequestId
 from counterfoil.adapters.gateway.open_calls import cancelled_id
 from counterfoil.adapters.gateway.sessions import SessionFacts
 from counterfoil.adapters.gateway.settings import GatewaySettings
@@ -46,6 +46,11 @@ class Adoption:
         self._held = Held(self._adopting, settings.cancel_settle_s)
         self._upstreams: dict[Upstream, int] = {}
         self._standalone: dict[Scope, int] = {}
+
+    @property
+    def is_on(self) -> bool:
+        """Whether any call may be adopted."""
+        return self._policy.is_on
 
     @property
     def counts(self) -> AdoptionCounts:
@@ -111,15 +116,15 @@ class Adoption:
 
     # --- resumes
 
-    def find(self, scope: Scope, cursor: str | None) -> tuple[AdoptableCall | None, bool]:
-        """Return the call that a cursor names, and whether its answer went to an identical one since."""
+    def taken(self, scope: Scope, cursor: str | None) -> RequestId | None:
+        """Return the request id of the call that a cursor names, if its answer goes to an identical one."""
         token = _token_of(cursor)
-        if token is None:
-            return None, False
-        taken = self._adopting.table.taken_of_stream(scope, token)
-        if taken is not None:
-            return taken, not taken.session_ended
-        return self._adopting.table.of_stream(scope, token), False
+        return self._adopting.table.taken_of_stream(scope, token) if token is not None else None
+
+    def find(self, scope: Scope, cursor: str | None) -> AdoptableCall | None:
+        """Return the open or undelivered call that a cursor names."""
+        token = _token_of(cursor)
+        return self._adopting.table.of_stream(scope, token) if token is not None else None
 
     def watch_resume(self, entry: AdoptableCall | None, receive: Receive, send: Send) -> Connection:
         """Watch a connection that resumes a call; without one it is watched by nobody."""

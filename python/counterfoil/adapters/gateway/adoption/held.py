@@ -53,8 +53,7 @@ class Held:
         table = self._adopting.table
         entry = table.of_request(scope, request_id)
         if entry is None:
-            taken = table.taken_of_request(scope, request_id)
-            return Cancellation.PASS if taken is None else Cancellation.TAKEN
+            return Cancellation.TAKEN if table.is_taken(scope, request_id) else Cancellation.PASS
         work = entry.work
         if work is None:
             if entry.is_attached:

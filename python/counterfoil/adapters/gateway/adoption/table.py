@@ -26,8 +26,8 @@ class AdoptionTable:
         self._by_request: dict[tuple[Scope, RequestId], AdoptableCall] = {}
         self._away: OrderedDict[AdoptableCall, None] = OrderedDict()
         self._by_session: dict[Scope, dict[AdoptableCall, None]] = {}
-        self._taken: OrderedDict[tuple[Scope, StreamToken], AdoptableCall] = OrderedDict()
-        self._taken_requests: dict[tuple[Scope, RequestId], AdoptableCall] = {}
+        self._taken: OrderedDict[tuple[Scope, StreamToken], RequestId] = OrderedDict()
+        self._taken_requests: dict[tuple[Scope, RequestId], StreamToken] = {}
         self._works: dict[Scope, set[CallWork]] = {}
         self._left: dict[Scope, None] = {}
         self._bells: dict[bytes, anyio.Event] = {}
@@ -73,12 +73,13 @@ class AdoptionTable:
     def take_away(self, entry: AdoptableCall) -> None:
         """Its work has a new holder: remember it for a first caller who comes back."""
         self.remove(entry)
-        self._taken[entry.scope, entry.stream.token] = entry
-        self._taken_requests[entry.scope, entry.request_id] = entry
+        # Ids only: what a call holds (its body, its answer's way) goes with its work.
+        self._taken[entry.scope, entry.stream.token] = entry.request_id
+        self._taken_requests[entry.scope, entry.request_id] = entry.stream.token
         if len(self._taken) > _REMEMBERED:
-            _, oldest = self._taken.popitem(last=False)
-            if self._taken_requests.get((oldest.scope, oldest.request_id)) is oldest:
-                del self._taken_requests[oldest.scope, oldest.request_id]
+            (scope, token), request_id = self._taken.popitem(last=False)
+            if self._taken_requests.get((scope, request_id)) == token:
+                del self._taken_requests[scope, request_id]
 
     def note_away(self, entry: AdoptableCall) -> AdoptableCall | None:
         """Nobody is attached; return the call that has to be forgotten for that, if there are too many."""
@@ -97,14 +98,16 @@ class AdoptionTable:
     def of_stream(self, scope: Scope, token: StreamToken) -> AdoptableCall | None:
         return self._by_stream.get((scope, token))
 
-    def taken_of_stream(self, scope: Scope, token: StreamToken) -> AdoptableCall | None:
+    def taken_of_stream(self, scope: Scope, token: StreamToken) -> RequestId | None:
+        """Return the request id of a call whose work has another holder, by its stream."""
         return self._taken.get((scope, token))
 
     def of_request(self, scope: Scope, request_id: RequestId) -> AdoptableCall | None:
         return self._by_request.get((scope, request_id))
 
-    def taken_of_request(self, scope: Scope, request_id: RequestId) -> AdoptableCall | None:
-        return self._taken_requests.get((scope, request_id))
+    def is_taken(self, scope: Scope, request_id: RequestId) -> bool:
+        """Whether the work of the call of that id has another holder."""
+        return (scope, request_id) in self._taken_requests
 
     def of_session(self, scope: Scope) -> list[AdoptableCall]:
         return list(self._by_session.get(scope, ()))
