@@ -100,7 +100,7 @@ def append_bars(context: Context, rust: dict[str, float]) -> list[Bar]:
         Bar("the same with the digest", single / ring_ns, None, 1, "x", "lower"),
         Bar("append, full window, vs a deque store", deque_ns / without, 12, 20, "x", note="less the digest"),
         Bar("the same with the digest", deque_ns / single, 8, 20, "x"),
-        Bar("append in batches of 16, of a single append", times_as_fast(times, "ours", "batches"), None, 0.5,
+        Bar("append in batches of 16, of a single append", times_as_fast(times, "ours", "batches"), 0.5, 0.35,
             "x", "lower", "most of an append is the store itself"),
         Bar("digest of 500 bytes", digest, 40, 30, "ns", "lower", "in Rust"),
     ]  # fmt: skip
