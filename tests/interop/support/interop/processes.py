@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from interop.environments import BUILD, INTEROP, find_everything_server
+from interop.environments import BUILD, INTEROP, ROOT, find_everything_server
 
 _END_S = 5
 
@@ -80,6 +80,15 @@ def start_kit(name: str, behind: str, effects: Path, *, backend: str = "asyncio"
     options = ["--kit", kit, "--behind", behind, "--effects", str(effects), "--backend", backend]
     with start_server(_python("kits.py", *options, environment=environment)) as server:
         yield Orders(server, effects)
+
+
+@contextmanager
+def start_example(name: str, environment: str) -> Iterator[Server]:
+    """Run one of `examples/` with the packages of an environment."""
+    with start_server(
+        _python("example.py", str(ROOT / "examples" / name), environment=environment)
+    ) as server:
+        yield server
 
 
 @contextmanager
