@@ -112,3 +112,17 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: object) -> None:
     )
     os.close(write)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("value", ["-_soLV", "--abcd", "-1", "plain"])
+def test_a_value_may_begin_with_a_dash(value: str) -> None:
+    parser = cli.build_parser("keys")
+    words = ["keys", "rotate", "some.keys", "--drop", value, "--force", "--drop", value]
+    arguments = parser.parse_args(cli.bind_dashed_values(parser, words))
+    assert (arguments.drop, arguments.force) == ([value, value], True)
+
+
+def test_an_option_is_never_taken_for_a_value() -> None:
+    parser = cli.build_parser("keys")
+    words = ["keys", "rotate", "--drop", "--force", "--", "some.keys"]
+    assert cli.bind_dashed_values(parser, words) == words

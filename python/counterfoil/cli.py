@@ -9,7 +9,7 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol, cast
 
 from counterfoil.errors import CounterfoilError
@@ -64,6 +64,34 @@ def build_parser(named: str | None) -> argparse.ArgumentParser:
     return parser
 
 
+def actions_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """Every option and argument of a parser and of those below it."""
+    for action in parser._actions:
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from actions_of(below)
+
+
+def bind_dashed_values(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
+    """Write `--option -value` as `--option=-value`: how argparse takes a value that begins with a dash.
+
+    Key ids and session ids are base64url: one in 64 begins so.
+    """
+    options = {option: action for action in actions_of(parser) for option in action.option_strings}
+    bound: list[str] = []
+    for word in words:
+        before = options.get(bound[-1]) if bound else None
+        takes_one = (
+            isinstance(before, argparse._StoreAction | argparse._AppendAction) and before.nargs is None
+        )
+        if takes_one and word.startswith("-") and word != "--" and word not in options:
+            bound[-1] += f"={word}"
+        else:
+            bound.append(word)
+    return bound
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code.
 
@@ -72,7 +100,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if argv is None else argv)
     named = next((word for word in words if not word.startswith("-")), None)
-    arguments = build_parser(named).parse_args(words)
+    parser = build_parser(named)
+    arguments = parser.parse_args(bind_dashed_values(parser, words))
     try:
         code = load_program(arguments.program).run(arguments)
         sys.stdout.flush()
