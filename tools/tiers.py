@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Run the tiers of the test suite one after the other, and print what each one cost.
 
-    build/venv/bin/python tools/tiers.py test        every tier (what `make test` and CI run)
-    build/venv/bin/python tools/tiers.py lint|demo   one of them
+    build/venv/bin/python tools/tiers.py test           every tier (what `make test` and CI run)
+    build/venv/bin/python tools/tiers.py lint gateway   those named, in their order
 
 A tier has a share of CI's time.  One that goes over it says so: its counts are then to be lowered.
 Exit code 1 if anything failed; the last line counts the tests.
@@ -17,7 +17,6 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,9 +24,24 @@ ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 RESULTS = ROOT / "build" / "results"
 
-#: Test folders and files of the tiers after `core`; `core` takes whatever nobody else claims.
-EFFECTS = ("tests/effects",)
-GATEWAY = ("tests/adapters", "tests/programs", "tests/interop")
+#: Test folders and files of the tiers after `core`, with their seconds of CI's time.  A path belongs to the
+#: first tier that names it or a folder above it; `core` takes whatever nobody claims.
+SHARES: tuple[tuple[str, int, tuple[str, ...]], ...] = (
+    ("effects", 360, ("tests/effects",)),
+    (
+        "client",
+        180,
+        (
+            "tests/adapters/client",
+            "tests/adapters/test_client.py",
+            "tests/adapters/test_sdk_client.py",
+            "tests/interop/test_client_conformance.py",
+            "tests/programs/test_tail.py",
+        ),
+    ),
+    ("workers", 180, ("tests/workers",)),
+    ("gateway", 480, ("tests/adapters", "tests/programs", "tests/interop")),
+)
 
 
 @dataclass
@@ -85,19 +99,27 @@ def lint_tier() -> Tier:
 
 def core_tier() -> Tier:
     rust = ["cargo", "test", "--quiet", "--locked", "-p", "counterfoil-core"]
-    return Tier("core", 180, [rust, pytest("core", "tests", ignore=(*EFFECTS, *GATEWAY))])
+    claimed = tuple(path for _, _, paths in SHARES for path in paths)
+    return Tier("core", 180, [rust, pytest("core", "tests", ignore=claimed)])
 
 
 def demo_tier() -> Tier:
     return Tier("demo", 60, [[f"{BIN}/counterfoil", "demo"]])
 
 
-def test_tiers() -> list[Tier]:
-    tiers = [lint_tier(), core_tier()]
-    for name, share_s, paths in (("effects", 360, EFFECTS), ("gateway", 480, GATEWAY)):
+def claimed_tiers() -> list[Tier]:
+    """The tiers of `SHARES`; what an earlier one took is left out of those after it."""
+    tiers: list[Tier] = []
+    taken: tuple[str, ...] = ()
+    for name, share_s, paths in SHARES:
         if existing(paths):
-            tiers.append(Tier(name, share_s, [pytest(name, *existing(paths))]))
-    return [*tiers, demo_tier()]
+            tiers.append(Tier(name, share_s, [pytest(name, *existing(paths), ignore=taken)]))
+        taken = (*taken, *paths)
+    return tiers
+
+
+def all_tiers() -> list[Tier]:
+    return [lint_tier(), core_tier(), *claimed_tiers(), demo_tier()]
 
 
 def run(command: list[str]) -> tuple[int, str]:
@@ -158,13 +180,18 @@ def run_tier(tier: Tier) -> tuple[bool, Counts]:
     return ok, counts
 
 
+def chosen_tiers(names: list[str]) -> list[Tier]:
+    """Every tier for `test`, else those named; empty if a name is none of ours."""
+    tiers = all_tiers()
+    if names == ["test"]:
+        return tiers
+    known = {tier.name for tier in tiers}
+    return [tier for tier in tiers if tier.name in names] if known.issuperset(names) else []
+
+
 def main(arguments: list[str]) -> int:
-    chosen: dict[str, Callable[[], list[Tier]]] = {
-        "test": test_tiers,
-        "lint": lambda: [lint_tier()],
-        "demo": lambda: [demo_tier()],
-    }
-    if len(arguments) != 1 or arguments[0] not in chosen:
+    tiers = chosen_tiers(arguments)
+    if not tiers:
         print(__doc__, file=sys.stderr)
         return 2
     RESULTS.mkdir(parents=True, exist_ok=True)
@@ -173,13 +200,13 @@ def main(arguments: list[str]) -> int:
         stale.unlink()
     began = time.monotonic()
     total, broken = Counts(), []
-    for tier in chosen[arguments[0]]():
+    for tier in tiers:
         ok, counts = run_tier(tier)
         total.add(counts)
         if not ok:
             broken.append(tier.name)
-    if arguments[0] != "test":
-        return 1 if broken else 0
+    if arguments == ["demo"]:
+        return 1 if broken else 0  # What `make demo` shows is the demo's own.
     print(
         f"== all tiers: {time.monotonic() - began:.1f} s"
         + (f"; failed: {', '.join(broken)}" if broken else "")
