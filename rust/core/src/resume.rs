@@ -140,7 +140,8 @@ pub enum Attached {
 pub enum Settle {
     /// Nothing.
     Nothing,
-    /// Append the in-band error by [`Store::settle`]: the stream has no terminal event.
+    /// Append the in-band error by [`Store::settle`]: the stream has no terminal event.  A reader that is
+    /// attached reads it.
     Append,
     /// Write the in-band error without ID: its terminal event is gone.
     Write,
@@ -165,7 +166,7 @@ pub struct Resumption {
     pub after: Option<(u64, Digest)>,
     /// The first and the last sequence lost.
     pub gap: Option<(u64, u64)>,
-    /// Requests whose answers were in the gap.
+    /// Requests whose answers were in the gap, or will never come.
     pub request_ids: Vec<OwnedId>,
     /// Requests of the server that left the window and may be unanswered.
     pub lost_requests: Vec<OwnedId>,
@@ -365,12 +366,11 @@ impl<W> Store<W> {
         if row == 10 {
             resumption.gap = Some((asked + 1, facts.first - 1));
         }
+        let is_call = id.stream.kind() == StreamKind::Call;
         match row {
             12 => resumption.after = Some((asked, id.digest)),
             13 | 14 => self.start(&mut resumption, index, Mode::All, asked, ask.is_aware, woken),
-            _ if id.stream.kind() == StreamKind::Call => {
-                self.attach_for_answer(ask, &mut resumption, index, woken)
-            }
+            _ if is_call => self.attach_for_answer(ask, &mut resumption, index, woken),
             _ if ask.attach_lost => {
                 // One that has ended never says anything again; its session's may be another by now.
                 let index =
@@ -380,7 +380,17 @@ impl<W> Store<W> {
             }
             _ => {}
         }
+        if is_call {
+            self.note_debt(&mut resumption, index);
+        }
         Ok(resumption)
+    }
+
+    /// A call that ended without its answer is waited for by a reader that has, or gets, all there is.
+    fn note_debt(&self, resumption: &mut Resumption, index: u32) {
+        let Some(debt) = self.debt_of(index) else { return };
+        resumption.request_ids = debt.request_ids;
+        resumption.settle = if debt.takes_error { Settle::Append } else { Settle::Write };
     }
 
     /// A call whose cursor is refused still gets its answer, whenever that is stored or may still come.
@@ -391,7 +401,7 @@ impl<W> Store<W> {
         index: u32,
         woken: &mut Vec<W>,
     ) {
-        let (is_live, holds_answer, has_answer, request_ids) = self.answers_of(index);
+        let (is_live, holds_answer, request_ids) = self.answers_of(index);
         let (first, last) = self.window(index);
         if resumption.row == 10 {
             let from = resumption.asked.unwrap_or(0);
@@ -408,7 +418,7 @@ impl<W> Store<W> {
             return;
         }
         resumption.request_ids = request_ids;
-        resumption.settle = if has_answer { Settle::Write } else { Settle::Append };
+        resumption.settle = Settle::Write;
     }
 
     fn start(

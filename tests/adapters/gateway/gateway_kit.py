@@ -280,3 +280,11 @@ async def scripted(upstream: Upstream, **settings: Any) -> AsyncIterator[tuple[R
 def in_band(message: Any) -> dict[str, Any]:
     """Return our evidence in an in-band error."""
     return dict(message["error"]["data"]["io.counterfoil"])
+
+
+async def until(holds: Any) -> None:
+    for _ in range(500):
+        if holds():
+            return
+        await anyio.sleep(0.01)
+    raise AssertionError("it did not come true")

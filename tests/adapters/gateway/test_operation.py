@@ -44,6 +44,7 @@ async def test_admin_tells_health_readiness_metrics_and_status() -> None:
     assert 'counterfoil_reader_ends_total{reason="ended"} 2' in text
     assert "counterfoil_indeterminate 0" in text
     assert "counterfoil_relay_seconds_count " in text
+    assert "counterfoil_window_events 2\n" in text
     assert "counterfoil_window_bytes " in text
     assert status["store"]["appended"] == 2
 

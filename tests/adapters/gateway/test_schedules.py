@@ -12,7 +12,7 @@ from counterfoil.limits import Limits
 from counterfoil.model.tokens import Why
 from counterfoil.model.verdicts import Forged, Gap, New, Resumed, Unverifiable
 from counterfoil.native import EventId
-from gateway_kit import KEYS, Behind, Exchange, Raw, Stream, Upstream, in_band, note, scripted
+from gateway_kit import KEYS, Behind, Exchange, Raw, Stream, Upstream, in_band, note, scripted, until
 
 pytestmark = pytest.mark.anyio
 
@@ -82,14 +82,6 @@ def end_of(stream: Stream) -> str:
 def facts_of(claim: str) -> dict[str, str]:
     members = (member.strip().partition("=") for member in claim.split(","))
     return {name: value.strip('"') for name, _, value in members}
-
-
-async def until(holds: Any) -> None:
-    for _ in range(500):
-        if holds():
-            return
-        await anyio.sleep(0.01)
-    raise AssertionError("it did not come true")
 
 
 # --- S1, S2, S3: a refused cursor whose answer is not lost

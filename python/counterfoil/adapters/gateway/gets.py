@@ -15,6 +15,7 @@ from counterfoil.adapters.gateway.answers import send_answer
 from counterfoil.adapters.gateway.asgi import Receive, Send
 from counterfoil.adapters.gateway.calm import Calm
 from counterfoil.adapters.gateway.claims import claim_field
+from counterfoil.adapters.gateway.debts import Settlement, settle_debt
 from counterfoil.adapters.gateway.draining import Draining
 from counterfoil.adapters.gateway.openings import make_headers, make_lead
 from counterfoil.adapters.gateway.patience import Patience
@@ -90,12 +91,13 @@ async def answer_get(
     loss while the stream is read.  Raises `SessionEnded` (row 1).
     """
     full = Unverifiable(evidence=StoreEvidence(row=6), why=Why.LIMIT, next=Next.RETRY)
-    reader = full if terms.is_full else await _resume(log, scope, terms, receive)
-    if reader is None:
+    found = full if terms.is_full else await _resume(log, scope, terms, receive)
+    if found is None:
         return
-    if isinstance(reader, Unverifiable):
-        await _put_off(reader, terms, send, tell)
+    if isinstance(found, Unverifiable):
+        await _put_off(found, terms, send, tell)
         return
+    reader, stored = found.reader, found.settlement.frames
     tell(reader.verdict, reader.stream)
     if watch is not None:
         reader = watch(reader)
@@ -116,7 +118,7 @@ async def answer_get(
     if reply.status != 200:
         await _refuse(reply, send)
     elif not reader.is_attached:
-        await _write_unattached(reply, terms, pace, receive, send)
+        await _write_unattached(reply, stored, terms, pace, receive, send)
     else:
         echo = _echo_of(terms, reader)
         lead = make_lead(
@@ -172,22 +174,42 @@ def _has_data(reader: LogReader) -> bool:
     return not reader.has_caught_up
 
 
-async def _resume(
-    log: ReplayLog, scope: Scope, terms: GetTerms, receive: Receive
-) -> LogReader | Unverifiable | None:
-    """Decide; at a bound of the store hold the client first, as it may pass (row 6)."""
-    found: LogReader | None = None
+class _Found(msgspec.Struct, frozen=True):
+    """What the log decided, and what became of calls that had ended without an answer."""
+
+    reader: LogReader
+    settlement: Settlement
+
+
+async def _decide(log: ReplayLog, scope: Scope, terms: GetTerms) -> _Found:
     attach_lost = terms.attaches_lost and not (terms.stops_foreign and _is_foreign(terms.cursor))
 
-    async def decide() -> None:
-        nonlocal found
-        found = await log.resume(
+    async def ask() -> LogReader:
+        return await log.resume(
             scope,
             terms.cursor,
             aware=terms.is_aware,
             want_new=terms.wants(Want.NEW),
             attach_lost=attach_lost and not terms.wants(Want.STRICT),
         )
+
+    reader = await ask()
+    settlement = await settle_debt(log, scope, reader)
+    if settlement.is_overtaken and not reader.is_attached:
+        reader.close()
+        reader, settlement = await ask(), Settlement()
+    return _Found(reader, settlement)
+
+
+async def _resume(
+    log: ReplayLog, scope: Scope, terms: GetTerms, receive: Receive
+) -> _Found | Unverifiable | None:
+    """Decide; at a bound of the store hold the client first, as it may pass (row 6)."""
+    found: _Found | None = None
+
+    async def decide() -> None:
+        nonlocal found
+        found = await _decide(log, scope, terms)
 
     async def hold() -> None:
         for wait_s in (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0):
@@ -236,7 +258,7 @@ async def _put_off(
         next=verdict.next,
     )
     if terms.wants(Want.STRICT):
-        await _refuse(Reply(status=409, claim=claim, error=error), send)
+        await _refuse(Reply(status=409, claim=claim, errors=(error,)), send)
     else:
         body = write_comment(claim) + encode_event(write_inband_error(error))
         await write_whole(send, make_headers(claim, terms.cors), body)
@@ -256,7 +278,8 @@ async def _ask_again(verdict: Unverifiable, terms: GetTerms, send: Send) -> None
 
 
 async def _refuse(reply: Reply, send: Send) -> None:
-    body = write_inband_error(reply.error) if reply.error is not None else b""
+    written = [write_inband_error(error) for error in reply.errors]
+    body = b"[" + b",".join(written) + b"]" if len(written) > 1 else b"".join(written)
     fields = [
         (b"content-type", b"application/json"),
         (b"cache-control", b"no-store"),
@@ -267,12 +290,15 @@ async def _refuse(reply: Reply, send: Send) -> None:
     await send_answer(send, reply.status, fields, body)
 
 
-async def _write_unattached(reply: Reply, terms: GetTerms, pace: Pace, receive: Receive, send: Send) -> None:
+async def _write_unattached(
+    reply: Reply, stored: bytes, terms: GetTerms, pace: Pace, receive: Receive, send: Send
+) -> None:
     headers = make_headers(reply.claim, terms.cors)
     lead = write_comment(reply.claim)
-    if reply.error is not None:
-        # Without an id: a client that sees one asks again.
-        await write_whole(send, headers, lead + encode_event(write_inband_error(reply.error)))
+    if reply.errors:
+        # Without an id where it is not stored, or not known: a client that sees one asks again.
+        frames = b"".join(encode_event(write_inband_error(error)) for error in reply.errors)
+        await write_whole(send, headers, lead + (stored if stored and terms.is_aware else frames))
     elif terms.is_aware or not reply.holds_open:
         await write_whole(send, headers, lead)
     else:

@@ -16,14 +16,24 @@ _DATA = b"data: "
 
 
 def strip_error_ids(frames: bytes) -> bytes:
-    """Return whole frames of our encoder, without the `id` line if the last one is our in-band error.
+    """Return whole frames of our encoder; the last ones have no `id` line if they are in-band errors of ours.
 
-    It settles its call, so no other frame follows it.
+    One settles its call, so nothing follows it but the error of another request of the same batch.
     """
     if _MARK not in frames[-_LONGEST:]:
         return frames
-    begins = frames.rfind(b"\n\n", 0, len(frames) - 2) + 2
-    return frames[:begins] + _strip(frames[begins:]) if begins > 1 else _strip(frames)
+    stripped: list[bytes] = []
+    end = len(frames)
+    while end:
+        before = frames.rfind(b"\n\n", 0, end - 2)
+        begins = before + 2 if before >= 0 else 0
+        last = frames[begins:end]
+        without = _strip(last)
+        if without is last:
+            break
+        stripped.append(without)
+        end = begins
+    return frames[:end] + b"".join(reversed(stripped))
 
 
 def _strip(frame: bytes) -> bytes:

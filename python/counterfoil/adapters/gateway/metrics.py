@@ -64,6 +64,7 @@ class Metrics:
             lines += _family("adoptions_total", "counter", _pairs(("event",), events))
         if store is not None:
             lines += [
+                *_family("window_events", "gauge", [("", store.window_events)]),
                 *_family("window_bytes", "gauge", [("", store.window_bytes)]),
                 *_family("charged_bytes", "gauge", [("", store.charged_bytes)]),
                 *_family("live_streams", "gauge", [("", store.live_streams)]),

@@ -29,14 +29,14 @@ from counterfoil.protocol.inband_error import InbandError, InbandEvidence
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """How a GET is answered.
 
-    A `status` other than 200 has `error` as its body and opens no stream.  With 200 and no reader attached,
-    `error` is the whole stream, or `holds_open` keeps an ended one silent and open.  `tells_loss` asks for
-    the notices of a lost standalone stream.
+    A `status` other than 200 has `errors` as its body and opens no stream.  With 200 and no reader attached,
+    `errors` are the whole stream, or `holds_open` keeps one silent and open that has nothing more to say.
+    `tells_loss` asks for the notices of a lost standalone stream.
     """
 
     status: int = 200
     claim: ContinuityClaim
-    error: InbandError | None = None
+    errors: tuple[InbandError, ...] = ()
     holds_open: bool = False
     tells_loss: bool = False
 
@@ -46,22 +46,33 @@ def reply_to(
 ) -> Reply:
     """Return the reply to a resume; `is_strict` is `want=strict`, `stops_foreign` is `foreign_ids="stop"`."""
     claim = claim_of(verdict, answer, cursor=cursor)
-    request_id = answer.stream.request_id if answer.stream is not None else None
-    error = error_of(verdict, answer, request_id)
     if verdict.why is Why.MALFORMED or (verdict.why is Why.FOREIGN_ID and stops_foreign):
-        return Reply(status=400, claim=claim, error=error_of(verdict, answer, None))
+        return Reply(status=400, claim=claim, errors=(error_of(verdict, answer, None),))
     if answer.attached != "nothing":
         is_lost = answer.attached == "events" and not isinstance(verdict, New | Resumed)
         return Reply(claim=claim, tells_loss=is_lost)
-    if verdict.why is Why.ENDED:
-        return (
-            Reply(status=405, claim=claim, error=error) if is_strict else Reply(claim=claim, holds_open=True)
-        )
+    errors = tuple(error_of(verdict, answer, request_id) for request_id in _waiting_for(answer))
+    if verdict.why is Why.ENDED and is_strict:
+        return Reply(status=405, claim=claim, errors=errors)
     if is_strict:
-        return Reply(status=409, claim=claim, error=error)
-    if request_id is None:
-        return Reply(status=400, claim=claim, error=error)
-    return Reply(claim=claim, error=error)
+        return Reply(status=409, claim=claim, errors=errors or (error_of(verdict, answer, None),))
+    if errors or verdict.why is Why.ENDED or _is_call(answer):
+        # Nobody can be told by name whose id has no room in a cursor; any other status ends more than a call.
+        return Reply(claim=claim, errors=errors, holds_open=not errors)
+    return Reply(status=400, claim=claim, errors=(error_of(verdict, answer, None),))
+
+
+def _waiting_for(answer: ResumeAnswer) -> tuple[RequestId, ...]:
+    """Return the requests that wait for an answer which this stream, or this process, cannot give."""
+    if answer.settle != "nothing":
+        return answer.request_ids
+    if answer.ended is not None or answer.stream is None or answer.stream.request_id is None:
+        return ()
+    return (answer.stream.request_id,)
+
+
+def _is_call(answer: ResumeAnswer) -> bool:
+    return answer.stream is not None and answer.stream.kind == "call"
 
 
 def claim_of(verdict: ResumeVerdict, answer: ResumeAnswer, *, cursor: str | None) -> ContinuityClaim:
@@ -82,7 +93,15 @@ def claim_of(verdict: ResumeVerdict, answer: ResumeAnswer, *, cursor: str | None
 
 
 def error_of(verdict: ResumeVerdict, answer: ResumeAnswer, request_id: RequestId | None) -> InbandError:
-    """Return the in-band error that settles the call a refused cursor belongs to."""
+    """Return the in-band error that settles the call a cursor belongs to."""
+    if isinstance(verdict, Resumed) and answer.ended is not None:
+        # Nothing is wrong with the cursor: the call ended without its answer.
+        return InbandError(
+            request_id=request_id,
+            why=Why(answer.ended),
+            executed=Executed.UNKNOWN,
+            evidence=InbandEvidence(row=answer.row),
+        )
     evidence = verdict.evidence
     if isinstance(evidence, StoreEvidence) and evidence.asked is not None:
         facts = InbandEvidence(

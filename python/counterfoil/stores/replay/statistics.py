@@ -16,6 +16,8 @@ class ReplayStatistics(msgspec.Struct, frozen=True, kw_only=True):
     readers: int
     charged_bytes: int
     """Bytes charged against `total_bytes`, reserves included."""
+    window_events: int
+    """Events that can be replayed; counted when asked for."""
     window_bytes: int
     """Bytes of memory that windows hold."""
     held_bytes: int

@@ -438,6 +438,7 @@ impl ReplayCore {
             ("ended_sessions", counts.ended_sessions as u64),
             ("readers", counts.readers as u64),
             ("charged_bytes", counts.charged_bytes as u64),
+            ("window_events", counts.window_events as u64),
             ("window_bytes", counts.window_bytes as u64),
             ("held_bytes", counts.held_bytes as u64),
             ("lookups", counts.lookups),

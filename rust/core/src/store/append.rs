@@ -64,8 +64,8 @@ impl<W> Store<W> {
         }
     }
 
-    /// Appends the error that settles a call whose stream ended without an answer.
-    /// Returns `None` if the stream has a terminal event already; it is then not stored a second time.
+    /// Appends the error that settles a call whose stream ended without an answer, or will.
+    /// Returns `None` if the request that it names has its answer already; it is then not stored a second time.
     ///
     /// # Errors
     /// [`StoreError::UnknownStream`], or what [`Store::append`] refuses.
@@ -86,12 +86,16 @@ impl<W> Store<W> {
             State::Live => {}
             _ => return Ok(None),
         }
+        let envelope = envelope::scan(data);
+        if envelope.id.as_ref().is_some_and(|id| stream.has_answered(id)) {
+            return Ok(None); // one of several requests, which the others outlive
+        }
         let why = stream.end_why();
         if why.is_some() {
             self.revive(index);
         }
         let new = NewEvent { event: b"", data };
-        let result = self.append_lines(index, new, &Lines::of(data), &envelope::scan(data), id, true, woken);
+        let result = self.append_lines(index, new, &Lines::of(data), &envelope, id, true, woken);
         if let Some(why) = why {
             // Unless the error answered every request, in which case it has ended by that.
             self.end_at(index, why, woken);

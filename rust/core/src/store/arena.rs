@@ -84,6 +84,10 @@ impl<T> Arena<T> {
         self.place(index).map(|&(turn, _)| Ticket { index, turn })
     }
 
+    pub(super) fn values(&self) -> impl Iterator<Item = &T> {
+        self.chunks.iter().flat_map(|chunk| &chunk.places).flatten().map(|(_, value)| value)
+    }
+
     fn place(&self, index: u32) -> Option<&(u32, T)> {
         self.chunks.get(index as usize / CHUNK)?.places.get(index as usize % CHUNK)?.as_ref()
     }

@@ -185,6 +185,7 @@ impl<W> Store<W> {
             sessions: self.sessions.len() - self.counts.ended_sessions,
             readers: self.readers.len(),
             charged_bytes: self.charged,
+            window_events: self.streams.values().map(|stream| stream.ring.len()).sum(),
             window_bytes: self.slabs.pages() * crate::ring::PAGE_BYTES,
             held_bytes: self.slabs.held_bytes(),
             ..self.counts

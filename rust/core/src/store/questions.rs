@@ -6,6 +6,14 @@ use crate::resume::Resumption;
 use super::stream::{OwnedId, State, Stream, NONE};
 use super::{Random, Store, StoreError};
 
+/// A call that ended without all its answers.
+pub(crate) struct Debt {
+    /// Whether the error that settles it can be stored.
+    pub(crate) takes_error: bool,
+    /// The requests of its stream.
+    pub(crate) request_ids: Vec<OwnedId>,
+}
+
 impl<W> Store<W> {
     /// Whether the session is known; an error if it is known to be over for this principal.
     pub(crate) fn check_session(&mut self, scope: &Scope) -> Result<bool, StoreError> {
@@ -97,13 +105,19 @@ impl<W> Store<W> {
         self.streams.get(index)?.ring.digest_at(sequence)
     }
 
-    /// Live, holds an answer that can be read, takes no terminal event any more, and which requests it answers.
-    pub(crate) fn answers_of(&self, index: u32) -> (bool, bool, bool, Vec<OwnedId>) {
-        self.streams.get(index).map_or((false, false, true, Vec::new()), |stream| {
-            // A tombstone takes nothing, so what would settle its call is not stored.
-            let is_settled = stream.has_answer || matches!(stream.state, State::Tombstone(_));
-            (stream.is_live(), stream.holds_answer(), is_settled, stream.request_ids())
+    /// Live, holds an answer that can be read, and which requests it answers.
+    pub(crate) fn answers_of(&self, index: u32) -> (bool, bool, Vec<OwnedId>) {
+        self.streams.get(index).map_or((false, false, Vec::new()), |stream| {
+            (stream.is_live(), stream.holds_answer(), stream.request_ids())
         })
+    }
+
+    /// What a stream owes that ended without all its answers.
+    pub(crate) fn debt_of(&self, index: u32) -> Option<Debt> {
+        let stream = self.streams.get(index).filter(|stream| !stream.is_live() && !stream.has_answer)?;
+        // A tombstone takes nothing, so what would settle its call is not stored.
+        let takes_error = !matches!(stream.state, State::Tombstone(_));
+        Some(Debt { takes_error, request_ids: stream.request_ids() })
     }
 
     /// Requests of the server with sequences after `asked` and before `first`.

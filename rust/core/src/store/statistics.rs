@@ -20,6 +20,8 @@ pub struct Statistics {
     pub readers: usize,
     /// Bytes charged, reserves included.
     pub charged_bytes: usize,
+    /// Events that can be replayed.
+    pub window_events: usize,
     /// Bytes of pages that windows hold.
     pub window_bytes: usize,
     /// Bytes held from the allocator for pages.

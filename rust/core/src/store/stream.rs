@@ -287,6 +287,12 @@ impl Stream {
         true
     }
 
+    /// Whether `id` names one of several requests of this stream, and it was answered.
+    pub(super) fn has_answered(&self, id: &MessageId<'_>) -> bool {
+        let Some(rare) = &self.rare else { return false };
+        rare.requests.iter().any(|request| request.is(id)) && !rare.open.iter().any(|open| open.is(id))
+    }
+
     /// Whether a request of this stream has no answer yet.
     pub(super) fn owes(&self) -> bool {
         self.owes_token || self.rare.as_ref().is_some_and(|rare| !rare.open.is_empty())
