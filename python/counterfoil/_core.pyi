@@ -8,6 +8,7 @@ from typing_extensions import Buffer, TypeVar, disjoint_base
 
 __all__ = [
     "AnswerTooLarge",
+    "ChunkJoiner",
     "CounterfoilError",
     "Cursor",
     "DigestChain",
@@ -196,6 +197,21 @@ class SseBatch:
         """The block's own ``retry`` in milliseconds."""
     def comments(self) -> list[tuple[int, bytes]]:
         """Every comment, with the index of the event that it came before (``comments=True``)."""
+
+@final
+class ChunkJoiner:
+    """Joins the chunks of one HTTP/1.1 chunked body, so that whoever reads them behind it reads fewer.
+
+    What is no chunk comes out in a form that every reader of chunks refuses.
+    """
+
+    def __new__(cls) -> ChunkJoiner: ...
+    def feed(self, data: bytes) -> bytes:
+        """Take the next bytes of the connection; give what a reader gets instead, maybe nothing."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the last chunk has come, or what is none: all that follows passes unchanged."""
 
 @final
 class SseParser(Generic[_Item]):

@@ -1,5 +1,6 @@
 """The door to Rust: what the extension offers, under its public names."""
 
+from counterfoil._core import ChunkJoiner as ChunkJoiner
 from counterfoil._core import Cursor as Cursor
 from counterfoil._core import DigestChain as DigestChain
 from counterfoil._core import EventId as EventId

@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 
 mod buffers;
+mod chunks;
 mod errors;
 mod ids;
 mod sse;
@@ -12,6 +13,7 @@ mod text;
 /// The extension module `counterfoil._core`.
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    chunks::register(module)?;
     errors::register(module)?;
     ids::register(module)?;
     sse::register(module)?;

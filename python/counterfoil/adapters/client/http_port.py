@@ -132,6 +132,9 @@ async def open_port(
     if client is not None:
         yield HttpPort(url, client, headers=headers)
         return
+    from counterfoil.adapters.http_transport import JoiningTransport
+
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
-    async with httpx2.AsyncClient(limits=limits, follow_redirects=False, trust_env=False) as own:
+    transport = JoiningTransport(limits=limits)
+    async with httpx2.AsyncClient(transport=transport, follow_redirects=False, trust_env=False) as own:
         yield HttpPort(url, own, headers=headers)

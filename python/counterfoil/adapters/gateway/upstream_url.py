@@ -47,6 +47,7 @@ class UrlUpstream:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         import httpx2
+        from counterfoil.adapters.http_transport import JoiningTransport
 
         timeout = httpx2.Timeout(
             connect=self._connect_timeout_s,
@@ -54,14 +55,14 @@ class UrlUpstream:
             read=None,
             pool=self._connect_timeout_s,
         )
+        limits = httpx2.Limits(
+            max_connections=None, max_keepalive_connections=100, keepalive_expiry=self._keep_alive_s
+        )
         async with httpx2.AsyncClient(
             timeout=timeout,
-            limits=httpx2.Limits(
-                max_connections=None, max_keepalive_connections=100, keepalive_expiry=self._keep_alive_s
-            ),
+            transport=JoiningTransport(limits=limits, tls=self._tls),
             follow_redirects=False,
             trust_env=False,
-            verify=self._tls if self._tls is not None else True,
         ) as client:
             client.headers = httpx2.Headers()
             self._client = client
