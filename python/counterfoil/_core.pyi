@@ -779,7 +779,10 @@ class RelayCore:
     """The relay of one upstream connection into one stream; fed by one task at a time."""
 
     def feed(self, chunk: Buffer, *, reader: ReaderCore | None = None) -> RelayBatch:
-        """Take a chunk; with `reader`, also read for it, in the same step."""
+        """Take a chunk; with `reader`, also read for it, in the same step, but not the stream's end.
+
+        Who waits on that reader is woken only for more than was read, or for an end.
+        """
     def end(self) -> bool:
         """The upstream's connection is over; True if it ended inside an event, which is discarded."""
     @property
@@ -802,6 +805,8 @@ class RelayBatch:
     @property
     def appended(self) -> int:
         """Events that were appended."""
+    def check(self) -> None:
+        """Raise what was refused, or why nothing more is read, if so."""
     @property
     def frames(self) -> bytes:
         """The frames that were read for the reader."""

@@ -47,6 +47,10 @@ class LogReader(Protocol):
         """Whether everything was read that there is."""
 
     @property
+    def lendable(self) -> LogReader | None:
+        """The reader that a relay may read for in this one's place; None while this one holds frames."""
+
+    @property
     def window(self) -> tuple[int, int] | None:
         """First and last sequence when the verdict was given."""
 
@@ -79,8 +83,12 @@ class LogRelay(Protocol):
     def last_event_id(self) -> str:
         """The upstream's last event ID as of the last thing that was taken; it moves with the append."""
 
-    async def feed(self, chunk: bytes) -> RelayBatch:
-        """Append what `chunk` completes; what was seen, refused and read no further stands in the batch."""
+    async def feed(self, chunk: bytes, *, reader: LogReader | None = None) -> RelayBatch:
+        """Append what `chunk` completes; what was seen, refused and read no further stands in the batch.
+
+        With `reader`, of the same log, `batch.frames` may be what that reader reads now.  A task that waits on
+        it is then woken only for more, or for an end; what comes with the end of the stream is left to it.
+        """
 
     def end(self) -> bool:
         """Note that the upstream's connection is over; True if it ended inside an event."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from counterfoil.limits import Limits
 from counterfoil.native import KeyRing, RelayBatch, Scope, StreamToken
+from counterfoil.stores.interface import LogReader
 from counterfoil.stores.replay.reader import Reader
 from counterfoil.stores.replay.relay import Relay
 from counterfoil.stores.replay.statistics import ReplayStatistics
@@ -34,9 +35,9 @@ class MemoryRelay:
         """See `LogRelay.last_event_id`."""
         return self.relay.last_event_id
 
-    async def feed(self, chunk: bytes) -> RelayBatch:
+    async def feed(self, chunk: bytes, *, reader: LogReader | None = None) -> RelayBatch:
         """See `LogRelay.feed`."""
-        return self.relay.feed(chunk)
+        return self.relay.feed(chunk, reader=reader if isinstance(reader, Reader) else None)
 
     def end(self) -> bool:
         """See `LogRelay.end`."""

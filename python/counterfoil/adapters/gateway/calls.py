@@ -5,7 +5,6 @@ Only a whole JSON answer that comes while the client still waits for the head is
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import anyio
@@ -164,12 +163,10 @@ class Call:
         await self._settle(why, executed)
 
     async def _copy(self, answer: UpstreamAnswer, piece: bytes) -> None:
-        feed = await self.stream.open_feed(self._settings.sse)
-        while piece:
-            began = time.perf_counter()
-            await feed(piece)
-            self._settings.on_relay(time.perf_counter() - began)
-            piece = await answer.receive()
+        take = await self.stream.open_feed(self._settings.sse, self._settings.on_relay)
+        if piece:
+            await take(piece)
+            await answer.deliver(take)
 
     async def _drive(self, answer: UpstreamAnswer, first: bytes) -> Why:
         async def append(data: bytes) -> None:

@@ -88,4 +88,4 @@ async def _write_stream(
         terms.is_aware,
         farewell=call.error(Why.SESSION, Executed.UNKNOWN),
     )
-    await StreamWriter(send, pace, opening, reader).run(receive, on_end)
+    await StreamWriter(send, pace, opening, reader, way=call.stream.way).run(receive, on_end)

@@ -12,6 +12,7 @@ import anyio.lowlevel
 import msgspec
 from counterfoil.adapters.gateway.asgi import Receive, Send
 from counterfoil.adapters.gateway.inband_out import strip_error_ids
+from counterfoil.adapters.gateway.short_way import ShortWay
 from counterfoil.adapters.gateway.upstream import Headers
 from counterfoil.adapters.gateway.watching import run_while_present
 from counterfoil.errors import ReaderTooSlow, StreamEnded, TakenOver
@@ -65,6 +66,7 @@ class StreamWriter:
         opening: Opening,
         reader: LogReader,
         interruption: Interruption | None = None,
+        way: ShortWay | None = None,
     ) -> None:
         self.why: Why | None = None
         self._send = send
@@ -74,6 +76,7 @@ class StreamWriter:
         self._interruption = interruption
         self._drains = False
         self._waiting = anyio.CancelScope()
+        self._way = way
         self._sending = anyio.Lock() if interruption is not None else None
 
     async def run(self, receive: Receive, on_end: OnEnd) -> None:
@@ -129,6 +132,9 @@ class StreamWriter:
                 return
             if caught_up and not await self._wait() and not self._drains:
                 pending = self._comment(CommentKind.BEAT)
+            if self._way is not None and self._way.is_broken:
+                self.why = Why.SLOW
+                return
 
     def _read_ready(self) -> tuple[bytes, bool]:
         """Read what fits one send; also say whether that is all there is for now."""
@@ -162,10 +168,23 @@ class StreamWriter:
     async def _wait(self) -> bool:
         """Wait for something to read; False after a silence that a beat must break."""
         self._waiting = anyio.move_on_after(self._pace.beat_s)
-        with self._waiting:
-            await self._reader.wait()
-            return True
-        return False
+        has_more = False
+        if self._way is not None:
+            self._way.lend(self._reader, self._write_short, self._waiting.cancel)
+        try:
+            with self._waiting:
+                await self._reader.wait()
+                has_more = True
+        finally:
+            if self._way is not None:
+                self._way.take_back()
+        if self._way is not None:
+            await self._way.settled()
+        return has_more
+
+    async def _write_short(self, frames: bytes) -> None:
+        """Write what another task brings and reads for this connection: never an end, so never its error."""
+        await self._send({"type": "http.response.body", "body": frames, "more_body": True})
 
     async def _send_piece(self, piece: bytes) -> bool:
         message = {"type": "http.response.body", "body": piece, "more_body": self.why is None}

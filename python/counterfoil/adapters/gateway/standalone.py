@@ -12,7 +12,6 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup
 from counterfoil.adapters.gateway.driven import Driven, has_ids, settings_for
-from counterfoil.adapters.gateway.streams import check_batch
 from counterfoil.adapters.gateway.upstream import (
     Headers,
     Upstream,
@@ -179,9 +178,12 @@ class _Leg:
             await self._drive(stream, answer, piece)
             return
         relay = await self._log.open_relay(self.scope, stream, limits=self._limits)
-        while piece:
-            check_batch(await relay.feed(piece))
-            piece = await answer.receive()
+
+        async def take(piece: bytes) -> None:
+            (await relay.feed(piece)).check()
+
+        await take(piece)
+        await answer.deliver(take)
 
     async def _drive(self, stream: StreamToken, answer: UpstreamAnswer, first: bytes) -> None:
         async def append(data: bytes) -> None:

@@ -5,21 +5,19 @@ Appends after its end are dropped: whoever ended it has told its reader.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Self
 
 from counterfoil.adapters.gateway.messages import RequestId
+from counterfoil.adapters.gateway.short_way import OnRelay, ShortWay
+from counterfoil.adapters.gateway.upstream import Take
 from counterfoil.errors import SessionEnded, StreamEnded, UnknownStream
 from counterfoil.limits import Limits
-from counterfoil.native import EventId, RelayBatch, Scope, StreamToken
+from counterfoil.native import EventId, Scope, StreamToken
 from counterfoil.stores.interface import LogReader, ReplayLog
 
 #: What an append raises for a stream that takes no more: it has its answer, or its session is over.
 _OVER = (SessionEnded, StreamEnded, UnknownStream)
-
-
-#: Takes one piece of an upstream's stream.
-Feed = Callable[[bytes], Awaitable[None]]
 
 
 class CallStream:
@@ -36,6 +34,8 @@ class CallStream:
         self.is_undelivered = False
         #: Wraps the reader of the connection that the stream was opened for.
         self.watch: Callable[[LogReader], LogReader] | None = None
+        #: By which events reach the connection that waits for them.
+        self.way = ShortWay()
         self._log = log
         self._is_over = False
 
@@ -47,14 +47,10 @@ class CallStream:
         assert first_id is not None, "a stream that was just opened knows where it begins"
         return cls(log, scope, token, EventId.parse(first_id))
 
-    async def open_feed(self, limits: Limits) -> Feed:
+    async def open_feed(self, limits: Limits, on_relay: OnRelay) -> Take:
         """Return what takes an upstream's stream, piece by piece; it raises what stops it."""
         relay = await self._log.open_relay(self.scope, self.token, limits=limits)
-
-        async def feed(piece: bytes) -> None:
-            check_batch(await relay.feed(piece))
-
-        return feed
+        return self.way.through(relay, on_relay)
 
     async def append(self, events: list[str] | list[bytes]) -> None:
         """Append a batch; what comes behind the answer, or after the session's end, is dropped.
@@ -92,10 +88,3 @@ class CallStream:
         """Attach the connection that the stream was opened for."""
         reader = await self._log.attach(self.scope, self.token, aware=is_aware)
         return self.watch(reader) if self.watch is not None else reader
-
-
-def check_batch(batch: RelayBatch) -> None:
-    """Raise what stopped a relay: an event that was refused, or bytes that are read no further."""
-    error = batch.refused or batch.failed
-    if error is not None:
-        raise error

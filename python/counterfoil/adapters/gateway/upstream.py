@@ -6,6 +6,7 @@ The gateway's legs call it; nothing here knows of MCP.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -34,6 +35,10 @@ class UpstreamRequest(msgspec.Struct, frozen=True):
     leg: InboundLeg = InboundLeg()
 
 
+#: Takes one piece of a body.
+Take = Callable[[bytes], Awaitable[None]]
+
+
 class UpstreamAnswer(Protocol):
     """The head of an answer, and its body piece by piece."""
 
@@ -43,6 +48,14 @@ class UpstreamAnswer(Protocol):
     @property
     def headers(self) -> Headers:
         """Field names in lower case, in the order received."""
+        ...
+
+    async def deliver(self, take: Take) -> None:
+        """Hand every further piece to `take`, one after the other; return when the body has ended.
+
+        `take` may run in a task that is not the caller's.  Raises what `take` raised, and hands over no more
+        then; otherwise as `receive`, which is not called from here on.
+        """
         ...
 
     async def receive(self) -> bytes:

@@ -6,6 +6,7 @@ It learns of a disconnect as from a server: `receive` says so, `send` goes nowhe
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,7 +15,7 @@ from urllib.parse import unquote_to_bytes
 import anyio
 from anyio.abc import TaskGroup
 from counterfoil.adapters.gateway.asgi import ASGIApp, Message
-from counterfoil.adapters.gateway.upstream import Headers, UpstreamRequest
+from counterfoil.adapters.gateway.upstream import Headers, Take, UpstreamRequest
 from counterfoil.errors import UpstreamBroken
 
 _LOGGER = logging.getLogger("counterfoil.gateway")
@@ -85,7 +86,10 @@ class AppUpstream:
 
 
 class _AppAnswer:
-    """One call of the app; pieces pass one at a time, so the app never runs ahead of its reader."""
+    """One call of the app, which waits with each piece until it is taken: it never runs ahead.
+
+    Once its answer is delivered, its own task takes each piece to its end: no other task has to be woken.
+    """
 
     def __init__(self, body: bytes) -> None:
         self.status = 0
@@ -93,9 +97,15 @@ class _AppAnswer:
         self._body: bytes | None = body
         self._head = anyio.Event()
         self._gone = anyio.Event()
-        self._failed = False
-        self._complete = False
-        self._sender, self._receiver = anyio.create_memory_object_stream[bytes](0)
+        self._is_gone = False
+        self._is_complete = False
+        #: No piece comes any more.
+        self._over = anyio.Event()
+        #: Pieces that wait to be received, each with what lets its sender go on.
+        self._waiting: deque[tuple[bytes, anyio.Event]] = deque()
+        self._arrived = anyio.Event()
+        self._take: Take | None = None
+        self._take_failure: Exception | None = None
 
     async def run(self, app: ASGIApp, scope: dict[str, Any]) -> None:
         try:
@@ -103,12 +113,11 @@ class _AppAnswer:
                 await app(scope, self._receive, self._send)
             except Exception:  # whatever the app raises is its answer's end, as behind any server
                 _LOGGER.exception("the app raised while it answered a request")
-            if not self.status and not self._gone.is_set():
+            if not self.status and not self._is_gone:
                 await self._answer_failure()
         finally:
-            self._failed = not self._complete
             self._head.set()
-            self._sender.close()
+            self._note_over()
 
     async def _answer_failure(self) -> None:
         """Answer in the place of an app that raised, or returned, before it began to: as servers do."""
@@ -122,16 +131,45 @@ class _AppAnswer:
             raise UpstreamBroken("the upstream app ended without an answer")
 
     async def receive(self) -> bytes:
+        while not self._waiting:
+            if self._over.is_set():
+                self._check_end()
+                return b""
+            self._arrived = anyio.Event()
+            await self._arrived.wait()
+        piece, taken = self._waiting.popleft()
+        taken.set()
+        return piece
+
+    async def deliver(self, take: Take) -> None:
+        """Have the app's own task take the pieces, once those are taken that wait already."""
+        while self._waiting:
+            piece, taken = self._waiting.popleft()
+            await take(piece)
+            taken.set()  # not before: it would be one piece ahead
+        self._take = take
         try:
-            return await self._receiver.receive()
-        except anyio.EndOfStream:
-            if self._failed:
-                raise UpstreamBroken("the upstream app ended before the end of its answer") from None
-            return b""
+            await self._over.wait()
+        finally:
+            self._take = None
+        if self._take_failure is not None:
+            raise self._take_failure
+        self._check_end()
+
+    def _check_end(self) -> None:
+        if not self._is_complete:
+            raise UpstreamBroken("the upstream app ended before the end of its answer")
+
+    def _note_over(self) -> None:
+        self._over.set()
+        self._arrived.set()
 
     def disconnect(self) -> None:
+        self._is_gone = True
         self._gone.set()
-        self._receiver.close()
+        for _, taken in self._waiting:
+            taken.set()
+        self._waiting.clear()
 
     async def _receive(self) -> Message:
         if self._body is not None:
@@ -141,23 +179,40 @@ class _AppAnswer:
         return {"type": "http.disconnect"}
 
     async def _send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
+        if message["type"] == "http.response.body":
+            body = message.get("body")
+            if body and not self._is_gone:
+                if self._take is None:
+                    await self._wait_with(bytes(body))
+                else:
+                    await self._hand_over(self._take, bytes(body))
+            if not message.get("more_body", False):
+                self._is_complete = True
+                self._note_over()
+        elif message["type"] == "http.response.start":
             self.status = message["status"]
             self.headers = tuple(
                 (bytes(name).lower(), bytes(value)) for name, value in message.get("headers", ())
             )
             self._head.set()
-            return
-        if message["type"] != "http.response.body":
-            return
-        if message.get("body") and not self._gone.is_set():
-            try:
-                await self._sender.send(bytes(message["body"]))
-            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                return
-        if not message.get("more_body", False):
-            self._complete = True
-            self._sender.close()
+
+    async def _wait_with(self, piece: bytes) -> None:
+        entry = (piece, anyio.Event())
+        self._waiting.append(entry)
+        self._arrived.set()
+        try:
+            await entry[1].wait()
+        except BaseException:
+            if entry in self._waiting:
+                self._waiting.remove(entry)
+            raise
+
+    async def _hand_over(self, take: Take, piece: bytes) -> None:
+        try:
+            await take(piece)
+        except Exception as failure:  # for whoever delivers; the app goes on, and its answer goes nowhere
+            self._take, self._take_failure = None, failure
+            self._note_over()
 
 
 class _Lifespan:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import anyio
-from counterfoil.adapters.gateway.upstream import Headers, UpstreamRequest
+from counterfoil.adapters.gateway.upstream import Headers, Take, UpstreamRequest
 from counterfoil.errors import UpstreamBroken, UpstreamUnreachable
 
 if TYPE_CHECKING:
@@ -105,6 +105,10 @@ class _UrlAnswer:
         self.headers: Headers = tuple((name.lower(), value) for name, value in response.headers.raw)
 
         self._pieces = response.aiter_raw()
+
+    async def deliver(self, take: Take) -> None:
+        while piece := await self.receive():
+            await take(piece)
 
     async def receive(self) -> bytes:
         import httpx2

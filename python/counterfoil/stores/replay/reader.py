@@ -79,6 +79,11 @@ class Reader:
         return self._core is None or self._core.has_caught_up
 
     @property
+    def lendable(self) -> Reader | None:
+        """This reader: a relay may read for it, as what was not read stays in the log."""
+        return self
+
+    @property
     def window(self) -> tuple[int, int] | None:
         """First and last sequence that could be replayed when the verdict was given; None if not told."""
         return self.answer.window if self.answer is not None else None

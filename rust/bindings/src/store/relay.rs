@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use counterfoil_core::envelope::Kind;
 use counterfoil_core::relay::{Relay, Report, Seen, SeenId, What};
 use counterfoil_core::sse::{End, ParserLimits};
-use counterfoil_core::store::{ReaderEnd, MAX_PIECE_BYTES};
+use counterfoil_core::store::{Armed, ReaderEnd, MAX_PIECE_BYTES};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyBytes, PyString};
@@ -36,7 +36,8 @@ impl RelayCore {
 
 #[pymethods]
 impl RelayCore {
-    /// Take a chunk. With `reader`, also read for it what it has not been given yet, in the same step.
+    /// Take a chunk. With `reader`, also read for it what it has not been given yet, in the same step: who
+    /// waits on it is woken only for more than that, or for an end. The end of the stream is left to it.
     #[pyo3(signature = (chunk, *, reader=None))]
     fn feed(
         &self,
@@ -52,11 +53,22 @@ impl RelayCore {
             let read = store.attempt(py, |store, now_ms, woken| {
                 // Inside the store's step, where no Python code runs: what is woken may look at this relay.
                 let mut relay = self.lock(py);
-                relay.feed(store, &scope.0, chunk.as_bytes(), now_ms, &mut report, woken)?;
-                Ok(match reader {
-                    None => Ok(0),
-                    Some(reader) => store.read(reader.ticket(), MAX_PIECE_BYTES, frames, now_ms, woken),
-                })
+                let Some(reader) = reader.map(ReaderCore::ticket) else {
+                    relay.feed(store, &scope.0, chunk.as_bytes(), now_ms, &mut report, woken)?;
+                    return Ok(Ok(0));
+                };
+                let waiter = store.disarm(reader);
+                let fed = relay.feed(store, &scope.0, chunk.as_bytes(), now_ms, &mut report, woken);
+                let read = if fed.is_err() || report.has_ended {
+                    Ok(0)
+                } else {
+                    store.read(reader, MAX_PIECE_BYTES, frames, now_ms, woken)
+                };
+                match waiter.map(|waiter| store.arm(reader, waiter)) {
+                    None | Some(Armed::Waiting) => {}
+                    Some(Armed::Ready(waiter) | Armed::Busy(waiter)) => woken.push(waiter),
+                }
+                fed.map(|()| read)
             })?;
             let frames = match read {
                 // The reader says so itself when it is read.
@@ -202,6 +214,14 @@ impl RelayBatch {
     #[getter]
     fn retry_ms(&self) -> Option<u64> {
         self.report.retry_ms
+    }
+
+    /// Raise what was refused, or why nothing more is read, if so.
+    fn check(&self, py: Python<'_>) -> PyResult<()> {
+        if let Some(error) = self.report.refused {
+            return Err(errors::store_error(py, error));
+        }
+        self.report.failed.map_or(Ok(()), |error| Err(crate::sse::parse_error(py, error)))
     }
 
     /// Why an event was refused (`AnswerTooLarge`, `StreamEnded`), if one was.

@@ -133,12 +133,16 @@ class WatchedReader:
         return not self._ahead and self._end is None and self._reader.has_caught_up
 
     @property
+    def lendable(self) -> LogReader | None:
+        return None if self._ahead or self._end is not None else self._reader.lendable
+
+    @property
     def window(self) -> tuple[int, int] | None:
         return self._reader.window
 
     @property
     def position(self) -> int | None:
-        return self._position
+        return self._position if self._ahead else self._reader.position
 
     @property
     def stream(self) -> StreamToken | None:

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from counterfoil.adapters.gateway.upstream import (
     Headers,
+    Take,
     Upstream,
     UpstreamAnswer,
     UpstreamRequest,
@@ -61,8 +62,18 @@ class _KeptAnswer:
     def headers(self) -> Headers:
         return self._answer.headers
 
+    async def deliver(self, take: Take) -> None:
+        async def keep_and_take(piece: bytes) -> None:
+            self._keep(piece)
+            await take(piece)
+
+        await self._answer.deliver(keep_and_take)
+
     async def receive(self) -> bytes:
         piece = await self._answer.receive()
+        self._keep(piece)
+        return piece
+
+    def _keep(self, piece: bytes) -> None:
         if len(self._kept) + len(piece) <= _MAX_BYTES:
             self._kept += piece
-        return piece

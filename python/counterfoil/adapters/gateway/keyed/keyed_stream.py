@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 
 from counterfoil.adapters.gateway.adoption.rewriting import read_rpc
-from counterfoil.adapters.gateway.streams import CallStream, Feed
+from counterfoil.adapters.gateway.short_way import OnRelay
+from counterfoil.adapters.gateway.streams import CallStream
+from counterfoil.adapters.gateway.upstream import Take
 from counterfoil.limits import Limits
 from counterfoil.native import SseParser
 
@@ -18,15 +21,17 @@ class KeyedStream(CallStream):
 
     on_end: OnEnd | None = None
 
-    async def open_feed(self, limits: Limits) -> Feed:
+    async def open_feed(self, limits: Limits, on_relay: OnRelay) -> Take:
         """Return what takes an upstream's stream, piece by piece."""
         parser = SseParser(limits=limits, data="bytes")
 
-        async def feed(piece: bytes) -> None:
+        async def take(piece: bytes) -> None:
+            began = time.perf_counter()
             events = parser.feed(piece)
             await self.append([event.data for event in events if event.data not in (b"", b"{}")])
+            on_relay(time.perf_counter() - began)
 
-        return feed
+        return take
 
     async def append(self, events: list[str] | list[bytes]) -> None:
         """Append a batch; the answer in it is recorded first.  Raises `AnswerTooLarge`."""

@@ -1,0 +1,167 @@
+"""The short way of an event: appended, and written to the connection that waits for it, by one task.
+
+It is taken while that connection has written all there is; its end, and what comes at any other time, the
+connection reads from the log itself.  What is spared is the switch of tasks, most of what a relay costs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from typing import Any
+
+import anyio
+import sniffio
+from counterfoil.adapters.gateway.upstream import Take
+from counterfoil.stores.interface import LogReader, LogRelay
+
+Write = Callable[[bytes], Coroutine[Any, Any, None]]
+#: Told how many seconds the relay of one piece took.
+OnRelay = Callable[[float], None]
+
+#: How long who brings events waits for a slow connection, in one write and in all.  After that in all, the
+#: connection is on its own; after that in one write it is given up, and its client resumes.
+PATIENCE_S = 5.0
+
+
+class ShortWay:
+    """Between what feeds one stream and the connection that was opened for it.
+
+    The connection lends its reader while it waits, and takes it back before it writes by itself.  On trio it
+    is never taken: a server there lets other tasks run at every write, so nothing would be spared.
+    """
+
+    __slots__ = (
+        "_is_over",
+        "_is_writing",
+        "_reader",
+        "_settled",
+        "_waited_s",
+        "_wake",
+        "_write",
+        "is_broken",
+    )
+
+    def __init__(self) -> None:
+        #: A write did not come to its end: what the client has is not known, and it has to resume.
+        self.is_broken = False
+        self._is_over = sniffio.current_async_library() != "asyncio"
+        self._is_writing = False
+        self._settled = anyio.Event()
+        self._waited_s = 0.0
+        self._reader: LogReader | None = None
+        self._write: Write | None = None
+        self._wake: Callable[[], None] | None = None
+
+    def lend(self, reader: LogReader, write: Write, wake: Callable[[], None]) -> None:
+        """Let what comes be read from `reader` and written with `write` by whoever brings it.
+
+        The lender waits for more; `wake` ends that where it is not the reader that does.
+        """
+        if not self._is_over:
+            self._reader, self._write, self._wake = reader.lendable, write, wake
+
+    def take_back(self) -> None:
+        """Let nothing more be written; a write that is on its way goes on until it is `settled`."""
+        self._reader = self._write = self._wake = None
+
+    async def settled(self) -> None:
+        """Return once no write is on its way any more, in bounded time."""
+        while self._is_writing:
+            await self._settled.wait()
+
+    def through(self, relay: LogRelay, on_relay: OnRelay) -> Take:
+        """Return what feeds `relay`, and takes this way where it may; it raises what stops the relay."""
+        feed, clock = relay.feed, time.perf_counter
+
+        async def take(piece: bytes) -> None:
+            reader = None if self._is_writing else self._reader
+            began = clock()
+            batch = await feed(piece, reader=reader)
+            on_relay(clock() - began)
+            frames = batch.frames
+            if frames:
+                await self._pass_on(frames)
+            batch.check()
+
+        return take
+
+    async def _pass_on(self, frames: bytes) -> None:
+        assert self._write is not None, "a reader is lent with what writes"
+        steps = self._write(frames)
+        try:
+            waits_for = steps.send(None)
+        except StopIteration:
+            return  # as nearly always: the server took it without waiting
+        except BaseException as error:
+            self._give_up_connection(error)
+            return
+        await self._finish(_Rest(steps, waits_for))
+
+    async def _finish(self, rest: _Rest) -> None:
+        """Wait for the rest of a write, which stays in the task where it began, in bounded time."""
+        self._is_writing, self._settled = True, anyio.Event()
+        task, began = asyncio.current_task(), time.monotonic()
+        cancels = task.cancelling() if task is not None else 0
+        timer = asyncio.get_running_loop().call_later(PATIENCE_S, rest.give_up)
+        failure: BaseException | None = None
+        try:
+            await rest
+        except BaseException as error:
+            failure = error
+        finally:
+            timer.cancel()
+            self._is_writing = False
+            self._settled.set()
+        self._waited_s += time.monotonic() - began
+        if rest.is_given_up and (task is None or task.cancelling() == cancels):
+            failure = TimeoutError()  # it was cancelled here, and by nobody else
+        if failure is not None:
+            self._give_up_connection(failure)
+        elif self._waited_s > PATIENCE_S:
+            self._is_over = True
+            self.take_back()
+
+    def _give_up_connection(self, failure: BaseException) -> None:
+        """Have the connection given up by its own task; raise `failure` if it is meant for this one."""
+        self.is_broken = self._is_over = True
+        wake = self._wake
+        self.take_back()
+        if wake is not None:
+            wake()
+        if not isinstance(failure, Exception):
+            raise failure
+
+
+class _Rest:
+    """The rest of a coroutine whose first step was made by hand; awaited, it goes on to its end."""
+
+    __slots__ = ("_steps", "_waits_for", "is_given_up")
+
+    def __init__(self, steps: Coroutine[Any, Any, None], waits_for: Any) -> None:
+        self.is_given_up = False
+        self._steps = steps
+        self._waits_for = waits_for
+
+    def give_up(self) -> None:
+        """Cancel it at what it waits for."""
+        self.is_given_up = True
+        if isinstance(self._waits_for, asyncio.Future):
+            self._waits_for.cancel()
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        while True:
+            try:
+                yield self._waits_for
+            except BaseException as error:
+                failure: BaseException | None = error
+            else:
+                failure = asyncio.CancelledError() if self.is_given_up else None
+            try:
+                if failure is None:
+                    self._waits_for = self._steps.send(None)
+                else:
+                    self._waits_for = self._steps.throw(failure)
+            except StopIteration:
+                return
