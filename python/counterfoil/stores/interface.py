@@ -86,8 +86,8 @@ class LogRelay(Protocol):
     async def feed(self, chunk: bytes, *, reader: LogReader | None = None) -> RelayBatch:
         """Append what `chunk` completes; what was seen, refused and read no further stands in the batch.
 
-        With `reader`, of the same log, `batch.frames` may be what that reader reads now.  A task that waits on
-        it is then woken only for more, or for an end; what comes with the end of the stream is left to it.
+        With `reader`, of the same log, `batch.frames` may be what that reader reads now.  A task that waits
+        on it is then woken only for more, or for an end; what comes with the end of the stream is left to it.
         """
 
     def end(self) -> bool:

@@ -30,8 +30,8 @@ class Relay:
     def feed(self, chunk: bytes, *, reader: Reader | None = None) -> RelayBatch:
         """Append what `chunk` completes.  With `reader`, `batch.frames` is also what that reader reads now.
 
-        A task that waits on `reader` goes on waiting, unless there is more for it, or an end.  What comes with
-        the end of the stream is not read here: that task reads it.
+        A task that waits on `reader` goes on waiting, unless there is more for it, or an end.  What comes
+        with the end of the stream is not read here: that task reads it.
 
         Echoes, comments, events of another name than `message` and the data ``{}`` are reported and not
         appended.  Data that is no JSON-RPC stops the relay: nothing behind it is taken, and `last_event_id`
