@@ -286,9 +286,13 @@ async def test_beyond_the_connections_it_takes_a_call_is_refused_and_a_resume_as
                 assert "why=limit, next=retry" in again.claim
                 assert (await again.next()).id == cursor
                 assert b"retry: 2000" in again.raw
-            for _ in range(2):
-                async with raw.get(cursor) as again:
-                    assert "next=retry" in again.claim
+            async with raw.get(cursor) as again:
+                assert "next=retry" in again.claim
+            async with raw.get(cursor, stream_continuity="v=1") as again:
+                assert "next=retry" in again.claim
+                assert await again.rest() == []
+                assert b"retry: 2000" in again.raw
+                assert b"\nid:" not in again.raw  # who knows us keeps its cursor without an echo
             async with raw.get(cursor) as last:  # the fourth time: nobody is put off for ever
                 (error,) = await last.rest()
                 assert in_band(error)["why"] == "unknown-stream"

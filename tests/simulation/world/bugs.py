@@ -1,4 +1,4 @@
-"""Planted bugs: each undoes one rule of the client, and the simulation must see it.
+"""Planted bugs: each undoes one rule of the client or of what it is told, and the simulation must see it.
 
 A bug replaces one function for as long as its context lasts.  None of them is reachable without this file.
 """
@@ -22,6 +22,7 @@ from counterfoil.protocol.client_stream.positions import Positions
 from counterfoil.protocol.client_stream.requests import Requests
 from counterfoil.protocol.client_stream.stream import ClientStream
 from counterfoil.protocol.client_stream.track import Track
+from world import servers
 
 Patches = list[tuple[Any, str, Any]]
 _judge, _check = stream.classify_resume, delivery.check_event
@@ -105,6 +106,10 @@ def _untyped(self: Requests, answered: Any) -> Any:
     return tuple(each for each in self.ids if str(each) in {str(other) for other in answered})
 
 
+def _echo_of_refusal(cursor: Any) -> list[bytes]:
+    return [f"id: {cursor}\ndata:\n\n".encode()]
+
+
 def _reads_no_beat(self: ClientStream, connection: Any, comment: Any) -> None:
     return None
 
@@ -159,6 +164,7 @@ BUGS: dict[str, Callable[[], Patches]] = {
     "what may come again is forgotten": lambda: [(Positions, "pin", lambda self, event_id: None)],
     "a short replay passes": lambda: [(Track, "_unless_replay_is_short", lambda self, found: found)],
     "beats are not read": lambda: [(ClientStream, "_compare_position", _reads_no_beat)],
+    "a refusal is echoed": lambda: [(servers, "echo_of_refusal", _echo_of_refusal)],
 }
 
 

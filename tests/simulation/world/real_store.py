@@ -5,6 +5,7 @@ Ids and epochs are drawn by the store, so a seed fixes what happens but not the 
 
 from __future__ import annotations
 
+from counterfoil.adapters.gateway.ids_out import strip_ids
 from counterfoil.adapters.gateway.replies import claim_of
 from counterfoil.errors import ReaderTooSlow, StreamEnded, TakenOver
 from counterfoil.limits import Limits
@@ -72,7 +73,7 @@ class StoreReply(Reply):
         self._token = history.token
         self.is_answer_only = reader.is_answers_only
         self.pieces.append(write_comment(claim))
-        if reader.echo_id is not None:
+        if reader.echo_id is not None and not self.is_answer_only:
             self.pieces.append(f"id: {reader.echo_id}\ndata:\n\n".encode())
 
     def pump(self) -> None:
@@ -84,6 +85,8 @@ class StoreReply(Reply):
                 return
             if not frames:
                 return
+            if self.is_answer_only:
+                frames = strip_ids(frames)
             self.pieces += [frame + b"\n\n" for frame in frames.split(b"\n\n") if frame]
 
     def _end(self, end: Exception) -> None:
@@ -132,7 +135,7 @@ class StoreServer:
 class StoreSchedule(Schedule):
     """A schedule whose servers are real stores; what only a lie could do is not among its faults."""
 
-    WITHOUT = frozenset({"trim", "restart_higher", "rewrite_tail", "poll", "stale_header"})
+    WITHOUT = frozenset({"trim", "restart_higher", "rewrite_tail", "poll", "stale_header", "splice"})
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)

@@ -52,6 +52,7 @@ class Fault(dict[str, float]):
         "crash",
         "strip_header",
         "strip_comments",
+        "strip_all",
         "stale_header",
         "lose_frame",
         "repeat_frame",
@@ -59,11 +60,12 @@ class Fault(dict[str, float]):
         "poll",
         "slow_end",
         "other_session",
+        "splice",
     )
 
     @classmethod
     def draw(cls, rng: random.Random) -> Fault:
-        chosen = rng.sample(cls.NAMES, rng.randint(0, 6))
+        chosen = rng.sample(cls.NAMES, rng.randint(0, 8))
         return cls({name: rng.choice((0.3, 1.0, 2.0)) for name in chosen})
 
 
@@ -264,17 +266,15 @@ class Schedule:
         return Reply(status, {"mcp-session-id": "s"})
 
     def _pass_through_proxies(self, reply: Reply) -> None:
-        is_stripped = self._happens("strip_header", 0.7)
         is_stale = reply.status == 200 and self._happens("stale_header", 0.5)
-        if is_stripped:
+        strips_all = self._happens("strip_all", 0.7)
+        if strips_all or self._happens("strip_header", 0.7):
             reply.headers.pop("stream-continuity", None)
         if is_stale:
             reply.headers["stream-continuity"] = self._stale_claim()
-        # A rewritten tail shows in the claim alone: the echo is the position asked for, the next number fits.
-        # Where every true form of the claim is gone nothing is left to see it by, and nothing is promised.
-        is_needed = is_stale or (is_stripped and reply.is_answer_only)
-        if not is_needed and self._happens("strip_comments", 0.7):
-            reply.pieces = [piece for piece in reply.pieces if not piece.startswith(b":")]
+        # A false claim needs a true one beside it; where every form of the claim is gone, silence must do.
+        if not is_stale and (strips_all or self._happens("strip_comments", 0.7)):
+            reply.loses_comments = True
         if self._happens("other_session", 0.2):
             reply.headers["mcp-session-id"] = "another"
             reply.is_other_session = True
@@ -334,6 +334,8 @@ class Schedule:
 
     def _take_pieces(self, reply: Reply) -> None:
         for piece in reply.pieces:
+            if reply.loses_comments and not self.is_healing and piece.startswith(b":"):
+                continue
             is_event = piece.startswith(b"id:") and b"\ndata: {" in piece
             # Opaque ids cannot show that a frame is missing between two of them; nothing else is claimed.
             if is_event and self.scheme == "cf1" and self._happens("lose_frame", 0.15):
@@ -435,6 +437,17 @@ class Schedule:
         start = self.history.last + self.rng.randint(0, 2)
         self._replace(self._new_history(start=start, token=self._same_token_or_another()))
 
+    def _fault_splice(self) -> None:
+        """An intermediary goes on with another life of the stream, inside the same connection."""
+        reply = self.reply
+        if self.scheme != "cf1" or reply is None or reply.history is not self.history:
+            return
+        if self.stream.state is not State.FLOWING:
+            return
+        reply.pump()
+        spliced = self._new_history(start=reply.position, token=self.history.token)
+        self.replicas[self.active] = reply.history = spliced
+
     def _replace(self, history: History) -> None:
         for _ in range(self.rng.randint(0, 3)):
             history.append(self.made.notification(is_plain=self.is_plain))
@@ -443,11 +456,13 @@ class Schedule:
 
     def _fault_rewrite_tail(self) -> None:
         history = self.history
-        keep = history.last - self.rng.randint(1, 3)
-        history.rewrite_tail(keep, keeps_ids=self.rng.random() < 0.5)
-        if self.rng.random() < 0.8:
-            for _ in range(self.rng.randint(1, 3)):
-                history.append(self.made.notification(is_plain=self.is_plain))
+        lost = min(self.rng.randint(1, 3), history.last - history.start)
+        history.rewrite_tail(history.last - lost, keeps_ids=self.rng.random() < 0.5)
+        # As many as before, more often than not: then every number fits again.
+        for _ in range(lost if self.rng.random() < 0.6 else self.rng.randint(0, 3)):
+            history.append(self.made.notification(is_plain=self.is_plain))
+        if self.rng.random() < 0.3:
+            self._answer()
         self._fault_cut()
 
     def _fault_hop(self) -> None:

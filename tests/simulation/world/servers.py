@@ -39,6 +39,7 @@ class Reply:
     is_answer_only: bool = False
     is_other_session: bool = False
     is_closed: bool = False
+    loses_comments: bool = False
 
     def pump(self) -> None:
         """Write what has been appended since."""
@@ -52,7 +53,8 @@ class Reply:
                 history.was_written = True
                 # A stock server pushes what it has; ours reads its log, which may have been trimmed.
                 if history.scheme != "cf1" or self.position >= history.first or event.is_answer:
-                    self.pieces.append(history.frame(self.position))
+                    frame = history.frame(self.position)
+                    self.pieces.append(without_id(frame) if self.is_answer_only else frame)
 
     def beat(self, kind: CommentKind, why: Why | None = None) -> None:
         if self.history is None or self.history.scheme != "cf1" or self.is_closed:
@@ -61,6 +63,16 @@ class Reply:
         self.pieces.append(
             write_comment(ConnectionComment(kind=kind, epoch=self.history.epoch, last=last, why=why))
         )
+
+
+def echo_of_refusal(cursor: EventId) -> list[bytes]:
+    """None to an aware client: where the claim is lost on its way it would read as an acceptance."""
+    return []
+
+
+def without_id(frame: bytes) -> bytes:
+    """To a client whose cursor was refused no id is shown: one that follows it would read as a proof."""
+    return b"\n".join(line for line in frame.split(b"\n") if not line.startswith(b"id: "))
 
 
 def open_call(history: History) -> Reply:
@@ -131,8 +143,8 @@ class AwareServer:
             verdict=verdict, why=why, next=Next.CONTINUE, epoch=history.epoch, first=lost[0], last=lost[1]
         )
         headers = SSE | {"stream-continuity": write_claim(claim)}
-        echo = f"id: {cursor}\ndata:\n\n".encode()
-        return Reply(200, headers, history, [write_comment(claim), echo], history.start, is_answer_only=True)
+        pieces = [write_comment(claim), *echo_of_refusal(cursor)]
+        return Reply(200, headers, history, pieces, history.start, is_answer_only=True)
 
     def _refuse(
         self, verdict: VerdictToken, why: Why, history: History, *, names_epoch: bool = False

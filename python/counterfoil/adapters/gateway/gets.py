@@ -42,6 +42,7 @@ from counterfoil.stores.interface import LogReader, ReplayLog
 
 #: A reconnection time that no client waits for.
 NEVER_MS = 3_600_000
+_ACCEPTED = (VerdictToken.NEW, VerdictToken.RESUMED)
 
 
 class GetTerms(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +121,7 @@ async def answer_get(
     elif not reader.is_attached:
         await _write_unattached(reply, stored, terms, pace, receive, send)
     else:
-        echo = _echo_of(terms, reader)
+        echo = _echo_of(terms, reader, reply.claim)
         lead = make_lead(
             reply.claim,
             echo=echo,
@@ -273,8 +274,12 @@ async def _ask_again(verdict: Unverifiable, terms: GetTerms, send: Send) -> None
         fields = ((b"retry-after", b"2"), (b"cache-control", b"no-store"), claim_field(claim))
         await send_answer(send, 503, fields)
         return
-    lead = write_comment(claim) + encode_event("", id=terms.cursor or "", retry=max(2_000, terms.retry_ms))
-    await write_whole(send, make_headers(claim, terms.cors), lead)
+    retry_ms = max(2_000, terms.retry_ms)
+    if terms.is_aware:  # it keeps its cursor by itself, and nothing was decided that an echo could say
+        again = encode_event(None, retry=retry_ms)
+    else:
+        again = encode_event("", id=terms.cursor or "", retry=retry_ms)
+    await write_whole(send, make_headers(claim, terms.cors), write_comment(claim) + again)
 
 
 async def _refuse(reply: Reply, send: Send) -> None:
@@ -323,8 +328,14 @@ async def _hold_open(
     await run_while_present(receive, beat)
 
 
-def _echo_of(terms: GetTerms, reader: LogReader) -> str | None:
-    """The position asked for, where it is ours; else where the reader was attached, for who knows priming."""
+def _echo_of(terms: GetTerms, reader: LogReader, claim: ContinuityClaim) -> str | None:
+    """The position asked for, where it is ours; else where the reader was attached, for who knows priming.
+
+    An aware client gets none with a refusal: where an intermediary took the claim away it would be all that
+    is left, and would read as an acceptance.
+    """
+    if terms.is_aware and claim.verdict not in _ACCEPTED:
+        return None
     if terms.cursor is not None and not _is_foreign(terms.cursor):
         return terms.cursor
     return reader.echo_id if terms.knows.has_priming else None

@@ -11,7 +11,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 from counterfoil.adapters.gateway.asgi import Receive, Send
-from counterfoil.adapters.gateway.inband_out import strip_error_ids
+from counterfoil.adapters.gateway.ids_out import strip_error_ids, strip_ids
 from counterfoil.adapters.gateway.short_way import ShortWay
 from counterfoil.adapters.gateway.upstream import Headers
 from counterfoil.adapters.gateway.watching import run_while_present
@@ -36,7 +36,8 @@ class Opening(msgspec.Struct, frozen=True):
     """What a connection begins with.
 
     `lead` (claim, echo, notices) leaves in one send with the frames that are ready.  `names_position` is
-    false for a reader of answers only, whose comments name the epoch alone.
+    false for a reader of answers only: its comments name the epoch alone, and an aware client's frames
+    nothing, since an ID that follows its cursor would read as a continuation.
     """
 
     headers: Headers
@@ -151,7 +152,9 @@ class StreamWriter:
     def _read(self) -> bytes:
         try:
             frames = self._reader.read(max_bytes=self._pace.send_bytes)
-            return frames if self._opening.is_aware else strip_error_ids(frames)
+            if not self._opening.is_aware:
+                return strip_error_ids(frames)
+            return frames if self._opening.names_position else strip_ids(frames)
         except StreamEnded as end:
             self.why = _WHY.get(end.why, Why.CLOSED)
         except TakenOver:

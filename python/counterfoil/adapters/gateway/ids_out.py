@@ -1,6 +1,7 @@
-"""Takes the id off in-band errors of ours on their way to a client that does not know them.
+"""Takes ids off frames of ours where the client would read more into them than is true.
 
-Such a client takes an id for an invitation to ask again (decisions S6); results and other errors keep theirs.
+An unaware client takes the id of an in-band error for an invitation to ask again (decisions S6).  An aware
+one, attached for the answer only, could take an id that follows its cursor for a proof of continuity.
 """
 
 from __future__ import annotations
@@ -36,6 +37,11 @@ def strip_error_ids(frames: bytes) -> bytes:
     return frames[:end] + b"".join(reversed(stripped))
 
 
+def strip_ids(frames: bytes) -> bytes:
+    """Return whole frames of our encoder without their `id` lines."""
+    return b"\n".join(line for line in frames.split(b"\n") if not line.startswith(_ID))
+
+
 def _strip(frame: bytes) -> bytes:
     if _MARK not in frame:
         return frame
@@ -45,4 +51,4 @@ def _strip(frame: bytes) -> bytes:
         is_ours = read_inband_error(data) is not None
     except MalformedInbandError:
         return frame
-    return b"\n".join(line for line in lines if not line.startswith(_ID)) if is_ours else frame
+    return strip_ids(frame) if is_ours else frame
