@@ -41,7 +41,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     streams: int = 1 << 16
     """Streams that are live or in their grace."""
     session_streams: int = 32
-    """Live streams of one session."""
+    """Live streams of one session; a principal's calls without sessions may have 32 times as many."""
     sessions: int = 20_000
     """Sessions that are not known to have ended."""
     grace_s: float = 120

@@ -57,7 +57,8 @@ def test_answers_of_a_round_count_for_identity_and_not_for_the_fingerprint() -> 
 
 
 def test_a_key_is_read_with_what_a_close_means() -> None:
-    assert read(**key()).given == GivenKey(key="order-17", on_disconnect="cancel")
+    assert read(**key()).given == GivenKey(key="order-17", on_disconnect=None)
+    assert read(**key(on_disconnect="cancel")).given == GivenKey(key="order-17", on_disconnect="cancel")
     assert read(**key(on_disconnect="detach")).given == GivenKey(key="order-17", on_disconnect="detach")
     assert read(arguments={}).given is None
 

@@ -26,10 +26,13 @@ OnDisconnect = Literal["cancel", "detach"]
 
 
 class GivenKey(msgspec.Struct, frozen=True, kw_only=True):
-    """The key that a caller gave its call; `on_disconnect` counts where closing the stream cancels."""
+    """The key that a caller gave its call; `on_disconnect` counts where closing the stream cancels.
+
+    None where it was not given: as `cancel`, but not at once where closed streams have a grace.
+    """
 
     key: str
-    on_disconnect: OnDisconnect = "cancel"
+    on_disconnect: OnDisconnect | None = None
 
 
 class CallFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,13 +87,13 @@ def _read(params: dict[str, Any]) -> CallFacts | None:
 def _read_key(member: Any) -> GivenKey:
     if not isinstance(member, dict):
         raise MalformedCallKey(f"_meta[{KEY_MEMBER!r}] is no object")
-    key, on_disconnect = member.get("key"), member.get("on_disconnect", "cancel")
+    key, on_disconnect = member.get("key"), member.get("on_disconnect")
     version = member.get("v")
     if not isinstance(version, Number) or version != str(VERSION):
         raise MalformedCallKey(f"_meta[{KEY_MEMBER!r}].v is not {VERSION}, which this release reads")
     if type(key) is not str or not 0 < len(key) <= MAX_KEY_CHARS:
         raise MalformedCallKey(f"_meta[{KEY_MEMBER!r}].key is no string of 1 to {MAX_KEY_CHARS} characters")
-    if on_disconnect not in ("cancel", "detach"):
+    if on_disconnect not in (None, "cancel", "detach"):
         raise MalformedCallKey(f"_meta[{KEY_MEMBER!r}].on_disconnect is neither cancel nor detach")
     return GivenKey(key=key, on_disconnect=on_disconnect)
 

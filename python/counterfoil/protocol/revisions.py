@@ -80,6 +80,14 @@ def capabilities_of(revision: str | None) -> Capabilities | None:
     return REVISIONS.get(revision)
 
 
+def with_grace(knows: Capabilities) -> Capabilities:
+    """Return what a revision can do where a closed stream may be resumed for a while (`resume_grace_s`).
+
+    That goes beyond a revision without resumption; its clients resume when they have seen an event ID.
+    """
+    return msgspec.structs.replace(knows, has_resumption=True, has_priming=True, has_retry=True)
+
+
 def is_at_most(revision: str, *, limit: str) -> bool:
     """Return whether a revision is not newer than a limit; both are dates, so their text has their order."""
     return revision <= limit

@@ -56,11 +56,11 @@ class Agents:
         self.tool = tool
         self.upstream = upstream
         self.behind = behind
-        self._http = http
-        self._url = url
+        self.http = http
+        self.url = url
 
     async def session(self, principal: str | None = "alice", capabilities: Any = None) -> Agent:
-        raw = Raw(self._http, self._url)
+        raw = Raw(self.http, self.url)
         if principal is not None:
             raw.fields["x-user"] = principal
         await raw.initialize(capabilities)
@@ -91,8 +91,9 @@ class Agent:
         request_id: Any = 1,
         meta: Any = None,
         path: str = "",
+        more: Any = None,
     ) -> AsyncIterator[Stream]:
-        params = {"name": tool, "arguments": arguments or {"item": 1}}
+        params = {"name": tool, "arguments": arguments or {"item": 1}, **(more or {})}
         if meta is not None:
             params["_meta"] = meta
         message = self.raw.message("tools/call", params, request_id)
@@ -133,3 +134,12 @@ async def answer_of(stream: Stream) -> Any:
         message = await stream.message()
         if "result" in message or "error" in message:
             return message
+
+
+def without_session(world: Agents, principal: str | None = "alice") -> Agent:
+    """Return a client of the revision without sessions."""
+    raw = Raw(world.http, world.url)
+    raw.fields["mcp-protocol-version"] = "2026-07-28"
+    if principal is not None:
+        raw.fields["x-user"] = principal
+    return Agent(raw)

@@ -11,19 +11,21 @@ from contextlib import contextmanager, nullcontext, suppress
 import anyio
 import msgspec
 from anyio.abc import TaskGroup
+from counterfoil.adapters.gateway.adoption.connection import Watcher
 from counterfoil.adapters.gateway.adoption.entries import AdoptableCall
 from counterfoil.adapters.gateway.adoption.front import Adoption
-from counterfoil.adapters.gateway.adoption.settled import tell_adopted
+from counterfoil.adapters.gateway.adoption.settled import tell_settled
 from counterfoil.adapters.gateway.answers import send_answer
 from counterfoil.adapters.gateway.asgi import Receive, Send
 from counterfoil.adapters.gateway.calls import Call, CallSettings
 from counterfoil.adapters.gateway.calm import Calm
+from counterfoil.adapters.gateway.closing import Closing, Closings
 from counterfoil.adapters.gateway.draining import Draining
 from counterfoil.adapters.gateway.gets import GetTerms, answer_get
 from counterfoil.adapters.gateway.headers import cors_of, pass_answer_headers
 from counterfoil.adapters.gateway.inbound import Inbound
 from counterfoil.adapters.gateway.keyed.keyed_calls import KeyedCall, KeyedCalls
-from counterfoil.adapters.gateway.keyed.keyed_stream import KeyedStream
+from counterfoil.adapters.gateway.keyed.keyed_stream import Following, KeyedParty, KeyedStream
 from counterfoil.adapters.gateway.keyed.offering import offer_keys
 from counterfoil.adapters.gateway.lost_requests import settle_lost
 from counterfoil.adapters.gateway.messages import (
@@ -40,7 +42,7 @@ from counterfoil.adapters.gateway.open_calls import OpenCalls, end_cancelled
 from counterfoil.adapters.gateway.passthrough import OnHead, OnPiece, pass_through
 from counterfoil.adapters.gateway.patience import Patience
 from counterfoil.adapters.gateway.posts import PostTerms, answer_post
-from counterfoil.adapters.gateway.scopes import Identity
+from counterfoil.adapters.gateway.scopes import ANONYMOUS, Identity
 from counterfoil.adapters.gateway.session_news import InitializeNews, note_client, note_request
 from counterfoil.adapters.gateway.sessions import SessionFacts, Sessions
 from counterfoil.adapters.gateway.settings import GatewaySettings
@@ -68,15 +70,20 @@ from counterfoil.errors import (
     UnknownEventIdVersion,
 )
 from counterfoil.limits import Limits
-from counterfoil.native import EventId, Scope
-from counterfoil.protocol.call_facts import METHOD, CallFacts, read_call
+from counterfoil.model.tokens import Why
+from counterfoil.native import EventId, Scope, StreamToken
+from counterfoil.protocol.call_facts import KEY_MEMBER, METHOD, CallFacts, read_call
 from counterfoil.protocol.continuity import ContinuityRequest, read_request
-from counterfoil.protocol.revisions import Capabilities, capabilities_of, is_at_most
+from counterfoil.protocol.revisions import Capabilities, capabilities_of, is_at_most, with_grace
 from counterfoil.stores.interface import ReplayLog
 from counterfoil.stores.ledger_interface import Ledger
 
 #: JSON-RPC: what a server of an older revision says to a method of a newer one.
 _METHOD_NOT_FOUND = -32_601
+#: How a client of a revision without sessions asks what a server can do.
+DISCOVER = "server/discover"
+#: A key that nobody else chooses: 128 bits in base64.
+_ANONYMOUS_KEY_CHARS = 22
 
 
 class Exchange(msgspec.Struct, frozen=True):
@@ -90,6 +97,9 @@ class Exchange(msgspec.Struct, frozen=True):
     send: Send
 
     def scope(self, session: str | None) -> Scope:
+        """Return whose request it is.  Callers that nothing tells apart are one principal, `ANONYMOUS`."""
+        if session is None and self.identity.principal is None:
+            return Scope(tenant=self.identity.tenant, principal=ANONYMOUS)
         return Scope(tenant=self.identity.tenant, principal=self.identity.principal, session=session)
 
 
@@ -112,7 +122,8 @@ class Answering:
         self._metrics = metrics
         self._observer = Observer(log, limits, verdicts) if log is not None and settings.observe else None
         self.adoption = Adoption(log, settings, limits) if log is not None else None
-        self._keyed = KeyedCalls(ledger) if ledger is not None else None
+        self._keyed = KeyedCalls(ledger, settings.cancel_settle_s) if ledger is not None else None
+        self._closings = Closings()
         self._calm = Calm()
         self._patience = Patience()
         self.draining = Draining()
@@ -135,13 +146,19 @@ class Answering:
         """Answer one request.  Calls that go on without their client run in `tasks`."""
         inbound = exchange.inbound
         knows = capabilities_of(inbound.revision)
+        if knows is not None and not knows.has_resumption and self._settings.resume_grace_s:
+            knows = with_grace(knows)
         message = read_message(exchange.request.body) if inbound.method == "POST" else None
         if self._is_too_new(inbound):
             await self._refuse_revision(exchange, message)
-        elif self._log is None or knows is None or not knows.has_resumption:
+        elif self._log is None or knows is None:
             await self._pass(exchange)
-        elif self._observer is not None:
+        elif self._observer is not None and knows.has_resumption:
             await self._observe(exchange, self._log, self._observer, message)
+        elif self._observer is not None:
+            await self._pass(exchange)
+        elif not knows.has_sessions:
+            await self._answer_without_session(exchange, self._log, message, knows, tasks)
         elif inbound.method == "GET":
             await self._answer_get(exchange, self._log, knows, tasks)
         elif inbound.method == "DELETE":
@@ -154,6 +171,39 @@ class Answering:
             await self._answer_answer(exchange, message)
         else:
             await self._pass(exchange)
+
+    async def _answer_without_session(
+        self,
+        exchange: Exchange,
+        log: ReplayLog,
+        message: MessageHead | None,
+        knows: Capabilities,
+        tasks: TaskGroup,
+    ) -> None:
+        """Answer a request of a revision without sessions; what needs none of us passes as it is."""
+        inbound = exchange.inbound
+        if message is not None and message.method == DISCOVER:
+            if self._keyed is not None:
+                exchange = msgspec.structs.replace(exchange, send=offer_keys(exchange.send))
+            await self._pass(exchange)
+        elif message is not None and message.kind is MessageKind.REQUEST:
+            if knows.has_resumption or self._is_wanted(exchange, message):
+                await self._answer_call(exchange, log, message, knows, tasks)
+            else:
+                await self._pass(exchange)
+        elif knows.has_resumption and inbound.method == "GET" and inbound.cursor is not None:
+            await self._answer_get(exchange, log, knows, tasks)
+        else:
+            await self._pass(exchange)
+
+    def _is_wanted(self, exchange: Exchange, message: MessageHead) -> bool:
+        """Whether a call without resumption has a key, or an answer that somebody else may want."""
+        if message.method != METHOD:
+            return False
+        if self._keyed is not None and KEY_MEMBER.encode() in exchange.request.body:
+            return True
+        has_adopters = exchange.identity.principal is not None
+        return has_adopters and self.adoption is not None and self.adoption.is_on
 
     async def _observe(
         self, exchange: Exchange, log: ReplayLog, observer: Observer, message: MessageHead | None
@@ -173,7 +223,7 @@ class Answering:
 
     async def _answer_answer(self, exchange: Exchange, message: MessageHead) -> None:
         """Pass a client's answer to its server, unless the request was settled in the client's stead."""
-        facts = self._facts(exchange.inbound)
+        facts = self._facts(exchange)
         scope = exchange.scope(exchange.inbound.session)
         if self.adoption is not None and await self.adoption.take_answer(
             scope, message, exchange.request.body
@@ -237,9 +287,12 @@ class Answering:
             raise RequestRefused(503, "reads_at_once", "the gateway has as many connections as it takes")
         try:
             asked = self._read_call(exchange, message)
-            keyed = self._keyed_call(exchange, message, asked)
-            kind = CallStream if keyed is None else KeyedStream
-            stream = await kind.open(log, exchange.scope(inbound.session), message.request_id)
+            is_keyed = self._keyed is not None and asked is not None and asked.given is not None
+            if is_keyed and asked is not None:
+                _check_key(exchange, knows, asked)
+            kind = KeyedStream if is_keyed else CallStream
+            session = inbound.session if knows.has_sessions else None
+            stream = await kind.open(log, exchange.scope(session), message.request_id)
         except StoreFull as full:
             self._metrics.note_limit(full.bound)
             if self._settings.on_budget == "refuse":
@@ -262,10 +315,16 @@ class Answering:
         assert adoption is not None
         upstream = adoption.listen(message, exchange.upstream)
         call = Call(upstream, exchange.request, message.request_id, stream, settings)
-        if keyed is not None:
-            call.judged = anyio.Event()
-        facts = self._facts(inbound)
-        entry = adoption.enter(inbound, message, knows, asked, call, facts, tasks)
+        facts = self._facts(exchange)
+        others: list[Watcher] = []
+        closing = self._closing(call, knows, asked, tasks)
+        if closing is not None:
+            others.append(closing)
+        keyed: KeyedCall | None = None
+        if isinstance(stream, KeyedStream) and asked is not None:
+            keyed = self._keyed_call(exchange, stream, asked, facts, call, closing)
+            others.append(keyed.following)
+        entry = adoption.enter(inbound, message, knows, asked, call, facts, tasks, closing)
         tasks.start_soon(self._run_call, exchange, log, call, message.request_id, entry, keyed)
         note_request(facts, message.method, exchange.request.body)
         terms = PostTerms(
@@ -278,11 +337,11 @@ class Answering:
             cors=facts.cors.get(inbound.origin or "", ()),
         )
         on_end = self._metrics.note_reader_end
-        if entry is None:
+        if entry is None and not others:
             with self._counted():
                 await answer_post(call, terms, self._pace, exchange.receive, exchange.send, on_end)
             return
-        watching = adoption.watching(entry, exchange.receive, exchange.send)
+        watching = adoption.watching(entry, others, call, exchange.receive, exchange.send)
         with watching as watched, self._counted():
             await answer_post(call, terms, self._pace, watched.receive, watched.send, on_end)
 
@@ -301,8 +360,8 @@ class Answering:
         assert self.adoption is not None
         self._open_calls.add(request_id, call.stream)
         try:
-            if keyed is not None and self._keyed is not None and isinstance(call.stream, KeyedStream):
-                await self._keyed.run(keyed, call.stream, call, note_head)
+            if keyed is not None and self._keyed is not None:
+                await self._keyed.run(keyed, call, note_head)
             elif entry is None:
                 await call.run(note_head)
             else:
@@ -315,7 +374,7 @@ class Answering:
 
     def _note_head(self, exchange: Exchange, call: Call) -> None:
         """Learn from the head of an answer whether the caller is let in."""
-        facts = self._facts(exchange.inbound)
+        facts = self._facts(exchange)
         whole = call.whole
         headers = whole.headers if whole is not None else call.stream_headers
         status = whole.status if whole is not None else 200
@@ -328,12 +387,14 @@ class Answering:
         self, exchange: Exchange, log: ReplayLog, knows: Capabilities, tasks: TaskGroup
     ) -> None:
         inbound = exchange.inbound
-        if not _has_scope(exchange):
+        cursor = inbound.cursor.decode("latin-1") if inbound.cursor is not None else None
+        token = _call_of(cursor)
+        is_call = token is not None
+        if not (_has_scope(exchange) if knows.has_sessions else is_call):
             await self._pass(exchange)
             return
-        scope = exchange.scope(inbound.session)
-        cursor = inbound.cursor.decode("latin-1") if inbound.cursor is not None else None
-        is_call = _names_a_call(cursor)
+        scope = exchange.scope(inbound.session if knows.has_sessions else None)
+        closing = self._closings.find(scope, token) if token is not None else None
         if not is_call:
             assert self._legs is not None
             refusal = await self._legs.ensure(tasks, scope, exchange.upstream, exchange.request)
@@ -342,7 +403,7 @@ class Answering:
                     exchange.send, refusal.status, _without_length(refusal.headers), refusal.body
                 )
                 return
-        facts = self._facts(inbound)
+        facts = self._facts(exchange)
         assert self.adoption is not None
         entry = self.adoption.find(scope, cursor) if is_call else None
         taken = self.adoption.taken(scope, cursor) if is_call else None
@@ -367,9 +428,16 @@ class Answering:
             tasks.start_soon(settle_lost, exchange.upstream, exchange.request, lost)
 
         if taken is not None:
-            await tell_adopted(taken, terms, exchange.send, self._verdicts.tell)
+            await tell_settled(taken, terms, exchange.send, self._verdicts.tell)
             return
-        watched = self.adoption.watch_resume(entry, exchange.receive, exchange.send)
+        if not knows.has_sessions and closing is None and token is not None and token.request_id is not None:
+            # Without a session the token is the capability, and it lives no longer than the grace.
+            await tell_settled(
+                token.request_id, terms, exchange.send, self._verdicts.tell, why=Why.UNKNOWN_STREAM
+            )
+            return
+        others = [closing] if closing is not None else []
+        watched = self.adoption.watch_resume(entry, others, exchange.receive, exchange.send)
         presence = self.adoption.watching_standalone(
             None if is_call else scope, self._metrics.note_reader_end
         )
@@ -490,17 +558,49 @@ class Answering:
                 return None
             raise RequestRefused(400, "_meta", str(malformed)) from None
 
-    def _keyed_call(
-        self, exchange: Exchange, message: MessageHead, asked: CallFacts | None
-    ) -> KeyedCall | None:
-        """Return the call under its key, where it has one and keys are honoured."""
-        if self._keyed is None or asked is None or asked.given is None or message.request_id is None:
+    def _closing(
+        self, call: Call, knows: Capabilities, asked: CallFacts | None, tasks: TaskGroup
+    ) -> Closing | None:
+        """Return what closes the upstream leg when the client goes; None where a close cancels nothing."""
+        given = asked.given if asked is not None and self._keyed is not None else None
+        if not knows.disconnect_cancels or (given is not None and given.on_disconnect == "detach"):
             return None
-        path = exchange.inbound.target.partition(b"?")[0].decode("latin-1")
-        return KeyedCall(facts=asked, key=asked.given.key, route=path, request_id=message.request_id)
+        call.stream.notes_answer = True
+        is_explicit = given is not None and given.on_disconnect == "cancel"
+        grace_s = 0.0 if is_explicit or not knows.has_resumption else self._settings.resume_grace_s
+        return self._closings.add(call, tasks, grace_s=grace_s)
 
-    def _facts(self, inbound: Inbound) -> SessionFacts:
-        return self._sessions.of(inbound.session) if inbound.session is not None else SessionFacts()
+    def _keyed_call(
+        self,
+        exchange: Exchange,
+        stream: KeyedStream,
+        asked: CallFacts,
+        facts: SessionFacts,
+        call: Call,
+        closing: Closing | None,
+    ) -> KeyedCall:
+        assert asked.given is not None
+        assert self.adoption is not None
+        party = KeyedParty(stream, facts, exchange.upstream, exchange.request)
+        call.judged = anyio.Event()
+        return KeyedCall(
+            facts=asked,
+            key=asked.given.key,
+            route=exchange.inbound.target.partition(b"?")[0].decode("latin-1"),
+            request_id=call.request_id,
+            party=party,
+            following=Following(party, self.adoption.questions),
+            closing=closing,
+        )
+
+    def _facts(self, exchange: Exchange) -> SessionFacts:
+        """Return what is remembered of a session, or where there is none of a principal."""
+        identity, session = exchange.identity, exchange.inbound.session
+        if session is not None:
+            return self._sessions.of(session)
+        if identity.principal is None:
+            return SessionFacts()
+        return self._sessions.of(f"\0{identity.tenant}\0{identity.principal}")
 
     def _read_asked(self, inbound: Inbound) -> ContinuityRequest | None:
         """What an aware client asks for; a text that nobody can read makes no client aware."""
@@ -515,12 +615,27 @@ def _has_scope(exchange: Exchange) -> bool:
     return exchange.inbound.session is not None or exchange.identity.principal is not None
 
 
-def _names_a_call(cursor: str | None) -> bool:
+def _check_key(exchange: Exchange, knows: Capabilities, asked: CallFacts) -> None:
+    """Refuse a key that another caller may have chosen too, where nothing tells the two apart."""
+    has_caller = exchange.identity.principal is not None or (
+        knows.has_sessions and exchange.inbound.session is not None
+    )
+    if not has_caller and asked.given is not None and len(asked.given.key) < _ANONYMOUS_KEY_CHARS:
+        raise RequestRefused(
+            400,
+            "_meta",
+            f"without a session or a principal a key needs {_ANONYMOUS_KEY_CHARS} random characters",
+        )
+
+
+def _call_of(cursor: str | None) -> StreamToken | None:
+    """Return the call's stream that a cursor names, if it names one."""
     if cursor is None:
-        return False
+        return None
     with suppress(ForeignEventId, MalformedEventId, UnknownEventIdVersion):
-        return EventId.parse(cursor).stream.kind == "call"
-    return False
+        token = EventId.parse(cursor).stream
+        return token if token.kind == "call" else None
+    return None
 
 
 def _without_length(headers: Headers) -> Headers:

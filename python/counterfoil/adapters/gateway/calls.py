@@ -97,6 +97,23 @@ class Call:
         self._settings = settings
         self._is_kept = False
         self._is_over = False
+        self._is_cancelled = False
+        self._leg = anyio.CancelScope()
+
+    @property
+    def request_id(self) -> RequestId:
+        """The id that its caller gave it."""
+        return self._request_id
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its upstream leg is closed."""
+        return self._is_over
+
+    def cancel(self) -> None:
+        """Close the upstream leg, which cancels the call there; one that has no answer gets none."""
+        self._is_cancelled = True
+        self._leg.cancel()
 
     async def keep(self) -> None:
         """Put the answer into the stream whatever its form: nobody waits for it at the head any more."""
@@ -125,26 +142,32 @@ class Call:
     async def run(self, on_head: OnHead) -> None:
         """Make the call; `on_head` is told once the kind of the answer is known, before anybody else."""
         try:
-            async with self.upstream.call(self.request) as answer:
-                if header_of(answer.headers, b"content-encoding") not in (None, b"identity"):
-                    raise UpstreamBroken("the upstream packed its answer although it was asked not to")
-                if is_stream(answer):
-                    self.stream_headers = answer.headers
-                    on_head()
-                    self.decided.set()
-                    await self._relay(answer)
-                else:
-                    self.whole = await self._read_whole(answer)
+            with self._leg:
+                await self._exchange(on_head)
         except UpstreamError as failure:
             self.whole = WholeAnswer(502, failure=failure)
         finally:
             if self.whole is not None:
                 on_head()
                 await self._keep_whole()
+            elif self._is_cancelled:
+                await self.stream.settle(self.error(Why.CANCELLED, Executed.UNKNOWN))
             self.decided.set()
         self._is_over = True
         if self._is_kept:
             await self._settle_whole()
+
+    async def _exchange(self, on_head: OnHead) -> None:
+        async with self.upstream.call(self.request) as answer:
+            if header_of(answer.headers, b"content-encoding") not in (None, b"identity"):
+                raise UpstreamBroken("the upstream packed its answer although it was asked not to")
+            if is_stream(answer):
+                self.stream_headers = answer.headers
+                on_head()
+                self.decided.set()
+                await self._relay(answer)
+            else:
+                self.whole = await self._read_whole(answer)
 
     async def _relay(self, answer: UpstreamAnswer) -> None:
         why, executed = Why.CLOSED, Executed.UNKNOWN
@@ -211,6 +234,7 @@ class Call:
         if whole.failure is None and whole.status < 300 and whole.body:
             try:
                 await self.stream.append([whole.body])
+                self.stream.note_answer()
             except AnswerTooLarge:
                 error = self.error(Why.TOO_LARGE, Executed.YES)
         await self.stream.settle(error)

@@ -33,6 +33,12 @@ def claim_new(
     )
 
 
+def claim_without_ids(*, why: Why, call: CallToken | None) -> ContinuityClaim:
+    """Claim a stream that cannot be resumed; `why=adopted` if another call's answer comes on it."""
+    why = why if why is Why.ADOPTED else Why.UNRESUMABLE
+    return ContinuityClaim(verdict=VerdictToken.NEW, why=why, next=Next.CONTINUE, call=call)
+
+
 def claim_field(claim: ContinuityClaim) -> tuple[bytes, bytes]:
     """Return the header field of a claim."""
     return _NAME, write_claim(claim).encode("ascii")

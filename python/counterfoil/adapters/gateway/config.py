@@ -152,6 +152,10 @@ def _check(config: GatewayConfig) -> None:
         raise ConfigError("serve.backend", "asyncio or trio")
     if config.gateway.adopt_s > config.limits.grace_s:
         raise ConfigError("gateway.adopt_s", "above limits.grace_s, after which an answer is forgotten")
+    if config.gateway.resume_grace_s > config.limits.grace_s:
+        raise ConfigError(
+            "gateway.resume_grace_s", "above limits.grace_s, after which an answer is forgotten"
+        )
     for name in ("scope", "principal"):
         _check_source(config.serve, name, getattr(config.serve, name))
     split_address(config.serve.listen)

@@ -10,7 +10,7 @@ import msgspec
 from counterfoil.adapters.gateway.answers import send_answer
 from counterfoil.adapters.gateway.asgi import Receive, Send
 from counterfoil.adapters.gateway.calls import Call, WholeAnswer
-from counterfoil.adapters.gateway.claims import claim_new
+from counterfoil.adapters.gateway.claims import claim_new, claim_without_ids
 from counterfoil.adapters.gateway.headers import pass_answer_headers
 from counterfoil.adapters.gateway.openings import make_headers, make_lead
 from counterfoil.adapters.gateway.sse_out import OnEnd, Opening, Pace, StreamWriter
@@ -77,7 +77,10 @@ async def _write_stream(
 ) -> None:
     reader = await call.stream.attach(is_aware=terms.is_aware)
     epoch = call.stream.first_id.epoch
-    claim = claim_new(epoch, window=terms.window, why=call.why, call=call.token)
+    if terms.knows.has_resumption:
+        claim = claim_new(epoch, window=terms.window, why=call.why, call=call.token)
+    else:
+        claim = claim_without_ids(why=call.why, call=call.token)
     passed = pass_answer_headers(call.stream_headers or terms.cors, new_body=True)
     echo = str(call.stream.first_id) if terms.knows.has_priming else None
     lead = make_lead(claim, echo=echo, retry_ms=terms.retry_ms, knows=terms.knows)
@@ -85,7 +88,8 @@ async def _write_stream(
         make_headers(claim, passed),
         lead,
         epoch,
-        terms.is_aware,
+        terms.is_aware and terms.knows.has_resumption,
+        carries_ids=terms.knows.has_resumption,
         farewell=call.error(Why.SESSION, Executed.UNKNOWN),
     )
     await StreamWriter(send, pace, opening, reader, way=call.stream.way).run(receive, on_end)

@@ -102,6 +102,10 @@ class JwtSource:
         return value if isinstance(value, str) else None
 
 
+#: The principal of callers without one in revisions without sessions; no source can name it.
+ANONYMOUS = "\0"
+
+
 class Scopes:
     """The configured sources.  Without any, callers are told apart by their session only."""
 

@@ -14,10 +14,11 @@ from counterfoil.errors import ConfigError
 OnBudget = Literal["refuse", "relay-unresumable"]
 ForeignIds = Literal["reconcile", "stop"]
 AdoptScope = Literal["principal", "session", "off"]
+OnLedgerFailure = Literal["refuse", "relay-unresumable"]
 OnStandaloneGap = Literal["refresh", "warn", "refuse"]
 
 
-_MAY_BE_ZERO = ("adopt_s", "adopt_settle_ms", "prime_after_ms")
+_MAY_BE_ZERO = ("adopt_s", "adopt_settle_ms", "prime_after_ms", "resume_grace_s")
 
 
 def read_adopt_scopes(texts: tuple[str, ...]) -> dict[str, AdoptScope]:
@@ -79,6 +80,11 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Undelivered calls that are kept for adoption; the one left first is forgotten first."""
     max_revision: str | None = None
     """Answer as a server of this revision: `2025-11-25` makes newer clients use sessions and resumption."""
+    resume_grace_s: float = 0.0
+    """How long a call is kept whose stream was closed in a revision where that cancels it; events carry ids
+    there then, and clients resume by them.  This goes beyond the specification; 0 cancels at once."""
+    on_ledger_failure: OnLedgerFailure = "refuse"
+    """What becomes of a call without a key whose intent cannot be written; with one it is always refused."""
     on_budget: OnBudget = "refuse"
     foreign_ids: ForeignIds = "reconcile"
     on_standalone_gap: OnStandaloneGap = "refresh"

@@ -40,12 +40,15 @@ class ShortWay:
         "_waited_s",
         "_wake",
         "_write",
+        "has_ended",
         "is_broken",
     )
 
     def __init__(self) -> None:
         #: A write did not come to its end: what the client has is not known, and it has to resume.
         self.is_broken = False
+        #: What came by it, or past it, had the answer.
+        self.has_ended = False
         self._is_over = sniffio.current_async_library() != "asyncio"
         self._is_writing = False
         self._settled = anyio.Event()
@@ -80,6 +83,8 @@ class ShortWay:
             began = clock()
             batch = await feed(piece, reader=reader)
             on_relay(clock() - began)
+            if batch.has_ended:
+                self.has_ended = True
             frames = batch.frames
             if frames:
                 await self._pass_on(frames)

@@ -11,7 +11,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 from counterfoil.adapters.gateway.asgi import Receive, Send
-from counterfoil.adapters.gateway.ids_out import strip_error_ids, strip_ids
+from counterfoil.adapters.gateway.ids_out import IdStripper, strip_error_ids, strip_ids
 from counterfoil.adapters.gateway.short_way import ShortWay
 from counterfoil.adapters.gateway.upstream import Headers
 from counterfoil.adapters.gateway.watching import run_while_present
@@ -47,6 +47,8 @@ class Opening(msgspec.Struct, frozen=True):
     names_position: bool = True
     come_again_ms: int = 1_000
     """When a client that is sent away comes again."""
+    carries_ids: bool = True
+    """False where the revision has no event ids."""
     farewell: bytes = b""
     """The message that settles an open call when its session ends."""
 
@@ -76,6 +78,7 @@ class StreamWriter:
         self._reader = reader
         self._interruption = interruption
         self._drains = False
+        self._strip_ids = None if opening.carries_ids else IdStripper()
         self._waiting = anyio.CancelScope()
         self._way = way
         self._sending = anyio.Lock() if interruption is not None else None
@@ -152,6 +155,8 @@ class StreamWriter:
     def _read(self) -> bytes:
         try:
             frames = self._reader.read(max_bytes=self._pace.send_bytes)
+            if self._strip_ids is not None:
+                return self._strip_ids(frames)
             if not self._opening.is_aware:
                 return strip_error_ids(frames)
             return frames if self._opening.names_position else strip_ids(frames)
@@ -187,6 +192,8 @@ class StreamWriter:
 
     async def _write_short(self, frames: bytes) -> None:
         """Write what another task brings and reads for this connection: never an end, so never its error."""
+        if self._strip_ids is not None:
+            frames = self._strip_ids(frames)
         await self._send({"type": "http.response.body", "body": frames, "more_body": True})
 
     async def _send_piece(self, piece: bytes) -> bool:

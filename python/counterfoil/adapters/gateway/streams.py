@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Self
 
-from counterfoil.adapters.gateway.messages import RequestId
+from counterfoil.adapters.gateway.messages import MessageKind, RequestId, read_message
 from counterfoil.adapters.gateway.short_way import OnRelay, ShortWay
 from counterfoil.adapters.gateway.upstream import Take
 from counterfoil.errors import SessionEnded, StreamEnded, UnknownStream
@@ -30,6 +30,9 @@ class CallStream:
         self.first_id = first_id
         #: The in-band error that ended it, if one did.
         self.settled: bytes | None = None
+        self._has_answer = False
+        #: Whether somebody needs to know as soon as it is.
+        self.notes_answer = False
         #: Whether an identical call may still get its answer.
         self.is_undelivered = False
         #: Wraps the reader of the connection that the stream was opened for.
@@ -47,6 +50,15 @@ class CallStream:
         assert first_id is not None, "a stream that was just opened knows where it begins"
         return cls(log, scope, token, EventId.parse(first_id))
 
+    @property
+    def has_answer(self) -> bool:
+        """Whether its terminal event is here, as far as anybody needs to know."""
+        return self._has_answer or self.way.has_ended
+
+    def note_answer(self) -> None:
+        """Note that its terminal event is here."""
+        self._has_answer = True
+
     async def open_feed(self, limits: Limits, on_relay: OnRelay) -> Take:
         """Return what takes an upstream's stream, piece by piece; it raises what stops it."""
         relay = await self._log.open_relay(self.scope, self.token, limits=limits)
@@ -63,6 +75,8 @@ class CallStream:
             await self._log.append(self.scope, self.token, events)
         except _OVER:
             self._is_over = True
+        if self.notes_answer and any(_is_answer(event) for event in events):
+            self._has_answer = True
 
     async def settle(self, error: bytes) -> bool:
         """Append the in-band error, unless the call has its answer; return whether it was appended."""
@@ -75,6 +89,7 @@ class CallStream:
             self._is_over = True
             return False
         self.settled = error
+        self._has_answer = True
         return True
 
     async def end(self, why: str = "closed") -> None:
@@ -88,3 +103,7 @@ class CallStream:
         """Attach the connection that the stream was opened for."""
         reader = await self._log.attach(self.scope, self.token, aware=is_aware)
         return self.watch(reader) if self.watch is not None else reader
+
+
+def _is_answer(event: str | bytes) -> bool:
+    return read_message(event.encode() if isinstance(event, str) else event).kind is MessageKind.ANSWER

@@ -39,6 +39,9 @@ pub use stream::{EndWhy, OwnedId};
 use stream::{State, Stream, NONE};
 use sweep::Due;
 
+/// How many sessions' live streams a scope without session may have.
+const SESSIONS_OF_ONE: usize = 32;
+
 /// Random bytes for one stream: its name and its first epoch.
 #[derive(Clone, Copy, Debug)]
 pub struct Random {
@@ -449,10 +452,15 @@ impl<W> Store<W> {
         let known = self.session_of(scope)?;
         let live = known.and_then(|index| self.sessions.get(index)).map_or(0, |session| session.live_streams);
         let cost = STREAM_BYTES + listed_bytes + self.limits.reserve_bytes;
+        // A principal without sessions makes all its calls in one scope, from all its clients.
+        let of_one = match scope.session() {
+            Some(_) => self.limits.session_streams,
+            None => self.limits.session_streams.saturating_mul(SESSIONS_OF_ONE),
+        };
         let over = if self.streams.len() - self.counts.tombstones >= self.limits.streams {
             Some(("streams", self.limits.streams))
-        } else if live >= self.limits.session_streams {
-            Some(("session_streams", self.limits.session_streams))
+        } else if live >= of_one {
+            Some(("session_streams", of_one))
         } else if self.charged + cost > self.limits.total_bytes {
             Some(("total_bytes", self.limits.total_bytes))
         } else {

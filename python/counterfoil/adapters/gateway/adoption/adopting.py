@@ -134,6 +134,15 @@ class Adopting:
         entry.is_withdrawn = True
         self.table.remove(entry)
 
+    def note_cancelled(self, entry: AdoptableCall) -> None:
+        """Its client closed the response where that cancels: nobody takes the call over."""
+        work = entry.work
+        if work is None:
+            self.withdraw(entry)
+        elif work.state is Work.RUNNING:
+            work.state = Work.CANCELLED
+            self.forget(work.holder)
+
     def forget(self, entry: AdoptableCall) -> None:
         """End a call's window: nobody adopts it any more."""
         if entry.is_forgotten:
@@ -185,7 +194,7 @@ class Adopting:
     def _judge_one(self, other: AdoptableCall, now: float, patience: Patience) -> AdoptionVerdict:
         caller = other.where_caller_is(
             now,
-            return_s=self._return_s,
+            return_s=self._return_s_of(other),
             window_s=self._window_s,
             has_left=self.table.has_left(other.scope),
         )
@@ -200,7 +209,13 @@ class Adopting:
         )
 
     def _free_at(self, other: AdoptableCall) -> float:
-        return (other.away_since or time.monotonic()) + self._return_s
+        return (other.away_since or time.monotonic()) + self._return_s_of(other)
+
+    def _return_s_of(self, other: AdoptableCall) -> float:
+        """How long its client may come back; a grace must not end before somebody else may have it."""
+        closing = other.closing
+        grace_s = closing.grace_s if closing is not None else 0.0
+        return min(self._return_s, grace_s / 2) if grace_s else self._return_s
 
     def _begin_work(self, entry: AdoptableCall, call: Call) -> None:
         entry.work = work = CallWork(call, entry)
@@ -212,6 +227,8 @@ class Adopting:
         work = earlier.work
         assert work is not None, "only work is adopted"
         entry.work, work.holder = work, entry
+        if entry.closing is not None and work.origin.closing is not None:
+            entry.closing.join(work.origin.closing)
         self.table.take_away(earlier)
         self.told.adopted(entry, work)
         if work.copying is not None:

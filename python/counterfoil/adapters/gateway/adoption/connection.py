@@ -28,6 +28,35 @@ class Watcher(Protocol):
     def note_gone(self, connection: Connection) -> None: ...
 
 
+class Watchers:
+    """Several who want to know; told in their order."""
+
+    def __init__(self, *watchers: Watcher) -> None:
+        self._watchers = watchers
+
+    def note_id(self) -> None:
+        for watcher in self._watchers:
+            watcher.note_id()
+
+    def note_attached(self, connection: Connection) -> None:
+        for watcher in self._watchers:
+            watcher.note_attached(connection)
+
+    def note_handed_over(self, connection: Connection) -> None:
+        for watcher in self._watchers:
+            watcher.note_handed_over(connection)
+
+    def note_gone(self, connection: Connection) -> None:
+        for watcher in self._watchers:
+            watcher.note_gone(connection)
+
+
+def watchers_of(*watchers: Watcher | None) -> Watcher | None:
+    """Return what tells all of those that are there; None where none is."""
+    found = [watcher for watcher in watchers if watcher is not None]
+    return Watchers(*found) if len(found) > 1 else next(iter(found), None)
+
+
 class Connection:
     """Wraps `receive`, `send` and the reader of one connection; use it in place of them, then `close` it."""
 
@@ -75,7 +104,7 @@ class Connection:
     def _note_sent(self, message: Message) -> None:
         if self._has_id or self._is_gone or self._reader is None or self._watcher is None:
             return
-        if b"id: " in message.get("body", b""):
+        if b"id: cf1." in message.get("body", b""):
             self._has_id = True
             self._watcher.note_id()
 

@@ -90,7 +90,7 @@ class Copying:
         if message.is_answer:
             return with_id(message, self._holder.request_id)
         if message.is_request:
-            return await self._questions.pass_on(self._work, self._holder, message)
+            return await self._questions.pass_on(self._work.origin, self._holder, message)
         return self._progress(message) if message.method == "notifications/progress" else data
 
     def _progress(self, message: Message) -> bytes | None:

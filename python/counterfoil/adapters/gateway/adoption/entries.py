@@ -5,6 +5,8 @@ State only: who may take what is decided in `decisions.adoption`, and done in `a
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import anyio
 from counterfoil.adapters.gateway.adoption.connection import Connection
 from counterfoil.adapters.gateway.calls import Call
@@ -15,6 +17,9 @@ from counterfoil.adapters.gateway.upstream import Upstream, UpstreamRequest
 from counterfoil.model.adoption import Caller, Delivery, Work
 from counterfoil.native import Scope
 from counterfoil.protocol.inband_error import InbandError
+
+if TYPE_CHECKING:
+    from counterfoil.adapters.gateway.closing import Closing
 
 
 class CallWork:
@@ -77,6 +82,8 @@ class AdoptableCall:
         self.is_forgotten = False
         self.is_withdrawn = False
         self.held_cancellation: bytes | None = None
+        #: What closes the upstream leg when its client goes, where a close cancels.
+        self.closing: Closing | None = None
 
     @property
     def scope(self) -> Scope:

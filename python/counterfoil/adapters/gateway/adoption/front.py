@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from anyio.abc import TaskGroup
 from counterfoil.adapters.gateway.adoption.adopting import Adopting, WatchedCall
 from counterfoil.adapters.gateway.adoption.adoption_log import AdoptionCounts
-from counterfoil.adapters.gateway.adoption.connection import Connection
+from counterfoil.adapters.gateway.adoption.connection import Connection, Watcher, watchers_of
 from counterfoil.adapters.gateway.adoption.eligibility import (
     AdoptPolicy,
     ReadOnlyTools,
@@ -18,11 +18,14 @@ from counterfoil.adapters.gateway.adoption.eligibility import (
 from counterfoil.adapters.gateway.adoption.entries import AdoptableCall
 from counterfoil.adapters.gateway.adoption.held import Cancellation, Held
 from counterfoil.adapters.gateway.adoption.listing import ListeningUpstream
+from counterfoil.adapters.gateway.adoption.questions import Questions
 from counterfoil.adapters.gateway.asgi import Receive, Send
 from counterfoil.adapters.gateway.calls import Call, OnHead
+from counterfoil.adapters.gateway.closing import Closing
 from counterfoil.adapters.gateway.inbound import Inbound
 from counterfoil.adapters.gateway.messages import MessageHead, RequestId
 from counterfoil.adapters.gateway.open_calls import cancelled_id
+from counterfoil.adapters.gateway.scopes import ANONYMOUS
 from counterfoil.adapters.gateway.sessions import SessionFacts
 from counterfoil.adapters.gateway.settings import GatewaySettings
 from counterfoil.adapters.gateway.sse_out import OnEnd
@@ -67,6 +70,7 @@ class Adoption:
         call: Call,
         facts: SessionFacts,
         tasks: TaskGroup,
+        closing: Closing | None = None,
     ) -> AdoptableCall | None:
         """Take a call in, before it runs; None if it takes no part."""
         if asked is None or message.request_id is None:
@@ -75,7 +79,7 @@ class Adoption:
         route = route_of(inbound, call.request)
         policy = self._policy.scope_of(route, asked.tool)
         is_read_only = self._read_only.has(route, scope, asked.tool)
-        crosses = policy == "principal" and scope.principal is not None
+        crosses = policy == "principal" and scope.principal not in (None, ANONYMOUS)
         eligible = judge_eligibility(policy, asked, is_read_only=is_read_only)
         if eligible is not Eligible.YES or (not crosses and scope.session is None):
             return None
@@ -89,6 +93,9 @@ class Adoption:
             facts=facts,
             crosses_sessions=crosses,
         )
+        if closing is not None:
+            entry.closing = closing
+            closing.on_cancel.append(lambda: self._adopting.note_cancelled(entry))
         self._adopting.enter(entry, call, tasks)
         return entry
 
@@ -104,11 +111,21 @@ class Adoption:
         await self._adopting.run(entry, call, on_head)
 
     @contextmanager
-    def watching(self, entry: AdoptableCall, receive: Receive, send: Send) -> Iterator[Connection]:
-        """Watch the connection that a call came on."""
-        connection = Connection(WatchedCall(self._adopting, entry), receive, send)
-        self._adopting.connect(entry, connection)
-        entry.stream.watch = connection.watch
+    def watching(
+        self,
+        entry: AdoptableCall | None,
+        others: Sequence[Watcher],
+        call: Call,
+        receive: Receive,
+        send: Send,
+    ) -> Iterator[Connection]:
+        """Watch the connection that a call came on; `others` want to know of it too."""
+        connection = Connection(self._watchers(entry, others), receive, send)
+        if entry is not None:
+            self._adopting.connect(entry, connection)
+        for other in others:
+            other.note_attached(connection)
+        call.stream.watch = connection.watch
         try:
             yield connection
         finally:
@@ -126,10 +143,20 @@ class Adoption:
         token = _token_of(cursor)
         return self._adopting.table.of_stream(scope, token) if token is not None else None
 
-    def watch_resume(self, entry: AdoptableCall | None, receive: Receive, send: Send) -> Connection:
-        """Watch a connection that resumes a call; without one it is watched by nobody."""
-        watcher = WatchedCall(self._adopting, entry) if entry is not None else None
-        return Connection(watcher, receive, send)
+    def watch_resume(
+        self, entry: AdoptableCall | None, others: Sequence[Watcher], receive: Receive, send: Send
+    ) -> Connection:
+        """Watch a connection that resumes a call; without anybody who wants to know it is not watched."""
+        return Connection(self._watchers(entry, others), receive, send)
+
+    def _watchers(self, entry: AdoptableCall | None, others: Sequence[Watcher]) -> Watcher | None:
+        # A close is judged first: what it cancels is not undelivered.
+        return watchers_of(*others, WatchedCall(self._adopting, entry) if entry is not None else None)
+
+    @property
+    def questions(self) -> Questions:
+        """What servers asked callers who have not made the call."""
+        return self._adopting.questions
 
     @contextmanager
     def watching_standalone(self, scope: Scope | None, on_end: OnEnd) -> Iterator[OnEnd]:

@@ -99,14 +99,14 @@ class Held:
             return Cancellation.PASS
         tasks.start_soon(end_cancelled, work.stream, self._settle_s)
         tasks.start_soon(end_cancelled, entry.stream, self._settle_s)
-        await send_in_session(work, with_member(body, "requestId", work.origin.request_id))
+        await send_in_session(work.origin, with_member(body, "requestId", work.origin.request_id))
         return Cancellation.TAKEN
 
     def _note_release(self, entry: AdoptableCall, work: CallWork | None) -> None:
         if work is None or self._tasks is None:
             return
         if entry.held_cancellation is not None and entry.is_forgotten and work.is_running:
-            self._tasks.start_soon(send_in_session, work, entry.held_cancellation)
+            self._tasks.start_soon(send_in_session, work.origin, entry.held_cancellation)
             self._tasks.start_soon(end_cancelled, work.stream, self._settle_s)
         for end in [end for end in self._ends if work in end.works]:
             if not _needs_session(work):

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
+from typing import Protocol
 
 import msgspec
-from counterfoil.adapters.gateway.adoption.entries import AdoptableCall, CallWork
 from counterfoil.adapters.gateway.adoption.rewriting import Message, id_of, read_rpc, with_id
 from counterfoil.adapters.gateway.lost_requests import settle_lost
 from counterfoil.adapters.gateway.messages import RequestId
-from counterfoil.adapters.gateway.upstream import UpstreamRequest
+from counterfoil.adapters.gateway.sessions import SessionFacts
+from counterfoil.adapters.gateway.upstream import Upstream, UpstreamRequest
 from counterfoil.errors import UpstreamError
 from counterfoil.native import Scope
 
@@ -27,25 +28,41 @@ _CAPABILITY = {
 _OF_ANOTHER_LEG = frozenset(b"accept content-type last-event-id mcp-session-id".split())
 
 
+class Party(Protocol):
+    """A call as the questions of its server need it: whose it is, and how its server is reached."""
+
+    @property
+    def scope(self) -> Scope: ...
+
+    @property
+    def facts(self) -> SessionFacts: ...
+
+    @property
+    def upstream(self) -> Upstream: ...
+
+    @property
+    def request(self) -> UpstreamRequest: ...
+
+
 class Questions:
     """Which request of a server stands behind an id that an adopter was asked with."""
 
     def __init__(self) -> None:
-        self._asked: OrderedDict[tuple[Scope, str], tuple[CallWork, RequestId]] = OrderedDict()
+        self._asked: OrderedDict[tuple[Scope, str], tuple[Party, RequestId]] = OrderedDict()
 
-    async def pass_on(self, work: CallWork, holder: AdoptableCall, message: Message) -> bytes | None:
+    async def pass_on(self, origin: Party, holder: Party, message: Message) -> bytes | None:
         """Return the request as the holder is asked, or None where it is not; the server is told then."""
         request_id = id_of(message)
-        if request_id is None or work.origin.facts.server_requests.is_answered(request_id):
+        if request_id is None or origin.facts.server_requests.is_answered(request_id):
             return None
         if not _can_be_asked(holder, message):
-            lost = work.origin.facts.server_requests.take_lost([request_id])
-            await settle_lost(work.origin.upstream, work.origin.request, lost)
+            lost = origin.facts.server_requests.take_lost([request_id])
+            await settle_lost(origin.upstream, origin.request, lost)
             return None
-        if holder.scope == work.origin.scope:
+        if holder.scope == origin.scope:
             return msgspec.json.encode(message)
         ours = f"cf-{secrets.token_hex(8)}"
-        self._asked[holder.scope, ours] = (work, request_id)
+        self._asked[holder.scope, ours] = (origin, request_id)
         if len(self._asked) > _REMEMBERED:
             self._asked.popitem(last=False)
         return with_id(message, ours)
@@ -56,15 +73,14 @@ class Questions:
         message = read_rpc(body) if asked is not None else None
         if asked is None or message is None:
             return False
-        work, own_id = asked
-        if work.origin.facts.server_requests.note_answer(own_id):
-            await send_in_session(work, with_id(message, own_id))
+        origin, own_id = asked
+        if origin.facts.server_requests.note_answer(own_id):
+            await send_in_session(origin, with_id(message, own_id))
         return True
 
 
-async def send_in_session(work: CallWork, body: bytes) -> None:
-    """Send a message in the session that a work runs in; an upstream that is gone waits for nothing."""
-    origin = work.origin
+async def send_in_session(origin: Party, body: bytes) -> None:
+    """Send a message in the session that a call runs in; an upstream that is gone waits for nothing."""
     session = tuple(field for field in origin.request.headers if field[0] == b"mcp-session-id")
     kept = tuple(field for field in origin.request.headers if field[0] not in _OF_ANOTHER_LEG)
     headers = (
@@ -80,7 +96,7 @@ async def send_in_session(work: CallWork, body: bytes) -> None:
         return
 
 
-def _can_be_asked(holder: AdoptableCall, message: Message) -> bool:
+def _can_be_asked(holder: Party, message: Message) -> bool:
     declared = holder.facts.client_capabilities
     needed = _CAPABILITY.get(message.method) if isinstance(message.method, str) else None
     return declared is None or needed is None or needed in declared

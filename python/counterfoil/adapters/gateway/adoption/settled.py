@@ -20,22 +20,28 @@ from counterfoil.protocol.inband_error import InbandError, write_inband_error
 
 #: The row of an ended stream, which this one is for its first caller.
 _ROW = 12
-
-CLAIM = ContinuityClaim(
-    verdict=VerdictToken.UNVERIFIABLE, why=Why.ADOPTED, next=Next.RECONCILE, executed=Executed.UNKNOWN
-)
+#: The row of a stream that nobody knows.
+_ROW_UNKNOWN = 7
 
 
-async def tell_adopted(
+async def tell_settled(
     request_id: RequestId,
     terms: GetTerms,
     send: Send,
     tell: Callable[[ResumeVerdict, StreamToken | None], None],
+    *,
+    why: Why = Why.ADOPTED,
 ) -> None:
-    """Answer a resume of an adopted call with its in-band error, never with the answer a second time."""
+    """Answer a resume of an adopted call with its in-band error, never with the answer a second time.
+
+    `why=unknown-stream`: of one whose grace is over.
+    """
+    claim = ContinuityClaim(
+        verdict=VerdictToken.UNVERIFIABLE, why=why, next=Next.RECONCILE, executed=Executed.UNKNOWN
+    )
     verdict = Unverifiable(
-        evidence=StoreEvidence(row=_ROW),
-        why=Why.ADOPTED,
+        evidence=StoreEvidence(row=_ROW if why is Why.ADOPTED else _ROW_UNKNOWN),
+        why=why,
         next=Next.RECONCILE,
         executed=Executed.UNKNOWN,
     )
@@ -43,14 +49,14 @@ async def tell_adopted(
     error = write_inband_error(
         InbandError(
             request_id=request_id,
-            why=Why.ADOPTED,
+            why=why,
             executed=Executed.UNKNOWN,
             verdict=VerdictToken.UNVERIFIABLE,
             next=Next.RECONCILE,
         )
     )
     if terms.wants(Want.STRICT):
-        await send_answer(send, 409, (*JSON_FIELDS, claim_field(CLAIM)), error)
+        await send_answer(send, 409, (*JSON_FIELDS, claim_field(claim)), error)
     else:
         # Without an id: a client that sees one asks again.
-        await write_whole(send, make_headers(CLAIM, terms.cors), write_comment(CLAIM) + encode_event(error))
+        await write_whole(send, make_headers(claim, terms.cors), write_comment(claim) + encode_event(error))

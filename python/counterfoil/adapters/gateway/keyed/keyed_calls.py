@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Awaitable, Callable
 from typing import assert_never
 
 import anyio
 import msgspec
 from counterfoil.adapters.gateway.adoption.rewriting import read_rpc, with_id
 from counterfoil.adapters.gateway.calls import Call, OnHead, WholeAnswer
-from counterfoil.adapters.gateway.keyed.keyed_stream import KeyedStream
+from counterfoil.adapters.gateway.closing import Closing
+from counterfoil.adapters.gateway.keyed.keyed_stream import Following, KeyedParty, KeyedStream
 from counterfoil.adapters.gateway.messages import RequestId, write_error
-from counterfoil.errors import LedgerError
+from counterfoil.errors import LedgerError, StaleAttempt
 from counterfoil.model.ledger_keys import CallKey
 from counterfoil.model.ledger_rows import LedgerRow, RowKind
 from counterfoil.model.ledger_verdicts import Asked, Claimed, Conflict, Expired, Known, Running
@@ -25,30 +27,51 @@ from counterfoil.protocol.call_facts import CallFacts
 from counterfoil.protocol.continuity import CallToken
 from counterfoil.protocol.inband_error import CODE, read_inband_error
 from counterfoil.protocol.ledger_steps import Intent, Settlement
+from counterfoil.protocol.unreadable import UNREADABLE
 from counterfoil.stores.ledger_interface import Ledger
 
 _LOGGER = logging.getLogger("counterfoil.gateway")
 
 
 class KeyedCall(msgspec.Struct, frozen=True, kw_only=True):
-    """One call under a key, on a route."""
+    """One call under a key, on a route; `closing` is None where its client's leaving cancels nothing."""
 
     facts: CallFacts
     key: str
     route: str
     request_id: RequestId
+    party: KeyedParty
+    following: Following
+    closing: Closing | None = None
+
+
+class _Run:
+    """A run in flight under a stored key."""
+
+    def __init__(self, keyed: KeyedCall) -> None:
+        self.following = keyed.following
+        self.closing = keyed.closing
+        self.ended = anyio.Event()
+        self.is_cancelling = False
+
+    def note_cancelling(self) -> None:
+        self.is_cancelling = True
 
 
 class KeyedCalls:
-    """The keyed calls of one gateway, over one ledger."""
+    """The keyed calls of one gateway, over one ledger.
 
-    def __init__(self, ledger: Ledger) -> None:
+    `settle_s` is how long a cancelled run is waited for.
+    """
+
+    def __init__(self, ledger: Ledger, settle_s: float) -> None:
         self._ledger = ledger
-        #: Set when the run under a stored key has ended.
-        self._running: dict[bytes, anyio.Event] = {}
+        self._settle_s = settle_s
+        self._runs: dict[bytes, _Run] = {}
 
-    async def run(self, keyed: KeyedCall, stream: KeyedStream, call: Call, on_head: OnHead) -> None:
+    async def run(self, keyed: KeyedCall, call: Call, on_head: OnHead) -> None:
         """Answer a call: by making it, or by what its key stands for.  It raises nothing of the ledger's."""
+        stream = keyed.party.stream
         intent = Intent(
             scope=stream.scope,
             key=CallKey(route=keyed.route, key=keyed.key),
@@ -65,13 +88,11 @@ class KeyedCalls:
                 return
             match answer:
                 case Claimed():
-                    await self._make(answer, stream, call, on_head)
+                    await self._make(answer, keyed, call, on_head)
                     return
                 case Running():
-                    call.note_judged(CallToken.ATTACHED)
-                    ended = self._running.get(answer.key)
-                    if ended is not None:
-                        await ended.wait()
+                    run = self._runs.get(answer.key)
+                    if run is not None and await self._follow(run, keyed, call):
                         continue
                     await _tell(stream, call, call.error(Why.INTENDED, Executed.UNKNOWN), CallToken.STORED)
                 case Known():
@@ -86,31 +107,93 @@ class KeyedCalls:
                     assert_never(answer)
             return
 
-    async def _make(self, claimed: Claimed, stream: KeyedStream, call: Call, on_head: OnHead) -> None:
-        self._running[claimed.key] = anyio.Event()
+    async def _make(self, claimed: Claimed, keyed: KeyedCall, call: Call, on_head: OnHead) -> None:
+        run = self._runs[claimed.key] = _Run(keyed)
+        stream, closing = keyed.party.stream, keyed.closing
 
         async def record(data: bytes, is_answer: bool) -> None:
-            await self._settle(claimed, settlement_of(data, is_answer=is_answer))
+            await self._settle(claimed, data, is_answer=is_answer)
 
-        stream.on_end = record
-        call.note_judged(CallToken.DETACH)  # these revisions never cancel by a close
-        call.keeps_whole = True
+        async def begin_cancelling() -> None:
+            await self._note(lambda: self._ledger.begin_cancelling(claimed))
+
+        stream.on_end, stream.following = record, run.following
         try:
+            if closing is not None:
+                closing.leave()
+                closing.on_cancel.append(run.note_cancelling)
+                closing.before_close = begin_cancelling
+            if closing is not None and closing.is_cancelled:  # while the intent was written
+                await stream.settle(call.error(Why.UNSENT, Executed.NO))
+                return
+            call.note_judged(CallToken.DETACH if closing is None else CallToken.CANCEL)
+            call.keeps_whole = True
             await call.run(on_head)
             doubt = call.doubt()
             if stream.on_end is not None:  # a refusal that passed as it is, or an end without a word
                 stream.on_end = None
                 error = doubt if doubt is not None else call.error(Why.CLOSED, Executed.UNKNOWN)
-                await self._settle(claimed, settlement_of(error, is_answer=False))
+                await self._settle(claimed, error, is_answer=False)
         finally:
-            self._running.pop(claimed.key).set()
+            stream.following = None
+            del self._runs[claimed.key]
+            run.ended.set()
 
-    async def _settle(self, claimed: Claimed, settlement: Settlement) -> None:
-        """Write the outcome; where that fails the answer is delivered, and the row stays open."""
+    async def _follow(self, run: _Run, keyed: KeyedCall, call: Call) -> bool:
+        """Wait for a run in flight, with its progress; False if it was cancelled and does not end in time."""
+        call.open_stored(CallToken.ATTACHED)
+        if not run.is_cancelling and run.closing is not None:
+            if keyed.closing is not None:
+                keyed.closing.join(run.closing)  # only the last caller's leaving cancels
+            else:
+                run.closing.disarm()
+        await run.following.add(keyed.party)
         try:
-            await self._ledger.settle(claimed, settlement)
+            while not run.ended.is_set():
+                with anyio.move_on_after(self._settle_s):
+                    await run.ended.wait()
+                if run.is_cancelling and not run.ended.is_set():
+                    return False
+        finally:
+            run.following.remove(keyed.party)
+        return True
+
+    async def _settle(self, claimed: Claimed, data: bytes, *, is_answer: bool) -> None:
+        """Write the outcome; where that fails the answer is delivered, and the row stays open."""
+        if is_answer and asks_for_input(data):
+            await self._note(lambda: self._ledger.await_input(claimed, data))
+        else:
+            settlement = settlement_of(data, is_answer=is_answer)
+            await self._note(lambda: self._ledger.settle(claimed, settlement))
+
+    async def _note(self, write: Callable[[], Awaitable[object]]) -> None:
+        try:
+            await write()
+        except StaleAttempt:
+            return  # its outcome came first
         except LedgerError as failure:
             _LOGGER.error("%s", json.dumps({"event": "ledger-failure", "what": type(failure).__name__}))
+
+
+def asks_for_input(answer: bytes) -> bool:
+    """Whether an answer is a question of the server's: then nothing is final yet."""
+    if b"input_required" not in answer:
+        return False
+    try:
+        return _ROUND.decode(answer).result.result_type == "input_required"
+    except UNREADABLE:
+        return False
+
+
+class _Result(msgspec.Struct, rename="camel"):
+    result_type: str = ""
+
+
+class _Answer(msgspec.Struct):
+    result: _Result
+
+
+_ROUND = msgspec.json.Decoder(_Answer)
 
 
 def settlement_of(data: bytes, *, is_answer: bool) -> Settlement:
