@@ -575,6 +575,51 @@ async def test_the_outcome_at_the_mark_outlives_every_age(make: Make, clock: Clo
         assert mark.last.commit == mark.commit
 
 
+async def test_the_mark_of_a_stream_that_has_ended_goes_with_the_rows_of_its_time(
+    make: Make, clock: Clock
+) -> None:
+    async def marks(ledger: AnyLedger) -> list[str]:
+        await ledger.entry(SCOPE, call("unrelated"))
+        return [name for name in ("st", "on") if await processed(ledger, name) is not None]
+
+    async with make() as ledger:
+        for stream in ("st", "on"):
+            claimed = await claimed_by(ledger, intent(event(1, stream=stream)))
+            await ledger.settle(claimed, COMPLETED)
+        await ledger.begin_stream(SCOPE, event(0), ended="answered")
+        # What was still running at its end is settled behind it.
+        late = await claimed_by(ledger, intent(event(2)))
+        await ledger.settle(late, COMPLETED)
+        clock.now += DAY_S - 1
+        assert await marks(ledger) == ["st", "on"]
+        assert await processed(ledger) == 2
+    clock.now += 2
+    async with make() as ledger:
+        assert await marks(ledger) == ["on"]
+        # Begun anew it is a stream like any other, and not ended.
+        await ledger.begin_stream(SCOPE, event(0), ended="answered")
+        await ledger.begin_stream(SCOPE, event(4), record=b"kept")
+        clock.now += 9 * DAY_S
+        assert await marks(ledger) == ["st", "on"]
+        assert await processed(ledger) == 4
+
+
+async def test_a_record_kept_with_an_end_lasts_as_long_as_its_mark(make: Make, clock: Clock) -> None:
+    async with make() as ledger:
+        await ledger.begin_stream(SCOPE, event(0), record=b"where it stands")
+        await ledger.begin_stream(SCOPE, event(0), ended="answered")
+        ended = await ledger.mark(SCOPE, server="srv", stream="st")
+        assert ended is not None
+        assert (ended.ended, ended.record) == ("answered", b"")
+        await ledger.begin_stream(SCOPE, event(0, stream="on"), ended="replied", record=b"the reply")
+        kept = await ledger.mark(SCOPE, server="srv", stream="on")
+        assert kept is not None
+        assert kept.record == b"the reply"
+        clock.now += DAY_S + 1
+        await ledger.entry(SCOPE, call("unrelated"))
+        assert await ledger.mark(SCOPE, server="srv", stream="on") is None
+
+
 async def test_open_entries_are_bounded_and_a_resolved_one_makes_room(make: Make) -> None:
     """L24: at the bound new intents are refused by name, and what is there still settles."""
     async with make(ledger_open_rows=2) as ledger:

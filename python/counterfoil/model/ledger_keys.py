@@ -78,6 +78,11 @@ def stream_of(key: bytes) -> bytes | None:
     return _ENCODE(("stream", *parts[1:6])) if parts[0] in ("event", "foreign") else None
 
 
+def is_stream(key: bytes) -> bool:
+    """Say whether a stored key names a stream and not something in one."""
+    return bool(_DECODE(key)[0] == "stream")
+
+
 def idempotency_key_of(stored: bytes) -> str:
     """Give the text that a sink sees as idempotency key: the same for one effect, in every process."""
     return hashlib.blake2b(stored, digest_size=16, person=b"counterfoil-key").hexdigest()

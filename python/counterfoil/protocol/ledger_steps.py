@@ -42,6 +42,7 @@ from counterfoil.model.ledger_keys import (
     describe_key,
     encode_key,
     encode_stream,
+    is_stream,
     stream_of,
 )
 from counterfoil.model.ledger_rows import Ahead, LedgerRow, RowKind, RowState, StreamMark, is_unresolved
@@ -77,6 +78,8 @@ class Book(Protocol):
     def mark(self, stream: bytes) -> StreamMark | None: ...
 
     def put_mark(self, stream: bytes, mark: StreamMark) -> None: ...
+
+    def drop_mark(self, stream: bytes) -> None: ...
 
     def open_rows(self) -> int:
         """Count the rows that never expire."""
@@ -507,6 +510,7 @@ def begin_stream(
     """Put the base of a stream at `place`: everything up to it is behind the reader.
 
     Within one epoch the mark never goes back.  A base has no outcome, and so no commit that could prove it.
+    With `ended` the mark goes after the age of a row, and keeps no record but the one given here.
     """
     stream = encode_stream(scope, place.server, place.stream)
     mark = book.mark(stream)
@@ -529,9 +533,28 @@ def begin_stream(
             last=None,
             ahead=tuple(one for one in mark.ahead if one.position > place.position),
         )
-    mark = _replace(mark, ended=ended, record=record or mark.record)
+    if ended:
+        # Under the stream's own key: what lets rows go when their time has come lets the mark go with it.
+        book.put_row(stream, _end_of_stream(moment, ended), moment.now + moment.horizon.row_age_s)
+    elif mark.ended:
+        book.drop_row(stream)
+    mark = _replace(mark, ended=ended, record=record if ended else record or mark.record)
     book.put_mark(stream, mark)
     return mark
+
+
+def _end_of_stream(moment: Moment, ended: str) -> LedgerRow:
+    return LedgerRow(
+        state=RowState.TOMBSTONE,
+        kind=RowKind.NONE,
+        attempt=0,
+        tries=0,
+        fence=moment.fence,
+        serial=moment.serial,
+        commit=moment.commit,
+        changed_at=moment.now,
+        why=ended,
+    )
 
 
 class Recovered(msgspec.Struct, frozen=True, kw_only=True):
@@ -568,8 +591,13 @@ def recover(book: Book, moment: Moment) -> Recovered:
 def expire(book: Book, moment: Moment, key: bytes, row: LedgerRow) -> None:
     """Let a row whose time has come go, or shrink it to a tombstone.
 
-    Rows at or above the mark stay (decision L25); below it the mark itself remembers events of ours.
+    Rows at or above the mark stay (decision L25); below it the mark itself remembers events of ours.  The
+    row of a stream that has ended takes the stream's mark with it.
     """
+    if is_stream(key):
+        book.drop_row(key)
+        book.drop_mark(key)
+        return
     stream, place = _place_of(key, row)
     mark = book.mark(stream) if stream is not None else None
     dense = place is not None and not place.foreign

@@ -138,6 +138,9 @@ class Ledger(LedgerReads, Protocol):
     ) -> Ticket[StreamMark]:
         """Put the base of a stream, or keep `record` beside its mark; within one epoch the mark never goes
         back.
+
+        `ended` says why nobody will ask for the stream again: its record goes at once, but for one given
+        with it, and its mark when a row of now would go (`Limits.ledger_row_age_s`).
         """
         ...
 

@@ -69,6 +69,10 @@ class MemoryBook:
         """Write the mark of a stream."""
         self.marks[stream] = mark
 
+    def drop_mark(self, stream: bytes) -> None:
+        """Remove the mark of a stream."""
+        self.marks.pop(stream, None)
+
     def open_rows(self) -> int:
         """Count the rows that never expire."""
         return len(self._open)

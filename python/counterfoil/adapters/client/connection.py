@@ -118,6 +118,7 @@ class Connection:
             handlers=self._handlers,
             on_stop=self._stop_delivery,
             keeps=self._keeps,
+            is_kept=self._ledger is not None,
         )
         self._parts = parts
         self._is_opening = True
@@ -362,7 +363,8 @@ class Connection:
         keeping = self._open_parts.keeping
 
         def finish() -> None:
-            keeping.pass_over(driver.name, place)
+            if self._keeps(driver):
+                keeping.pass_over(driver.name, place)
             held.done()
 
         return finish
@@ -422,7 +424,11 @@ class Connection:
 
     def end(self, driver: StreamDriver, end: do.End) -> None:
         """Take note of a stream's end, which may be the session's."""
-        self._open_parts.keeping.forget(driver.name)
+        parts = self._open_parts
+        if not parts.keyed.owns(driver):
+            parts.keeping.forget(driver.name)
+            if parts.dispatching is not None and driver.kind is StreamKind.CALL:
+                parts.dispatching.end(driver)
         if end.extent is do.Extent.SESSION and not self._is_opening:
             self._end(SessionOver(f"the session is over ({end.why})", why=str(end.why)))
         elif driver.kind is StreamKind.STANDALONE and self._is_news(driver, end):

@@ -18,6 +18,7 @@ from counterfoil.adapters.client.keeping import Keeping
 from counterfoil.adapters.dispatcher import Dispatcher, DispatchReport, DispatchTicket
 from counterfoil.errors import LedgerBusy
 from counterfoil.handlers import Delivery, Handlers
+from counterfoil.model.stream import Place
 from counterfoil.model.tokens import HandlerKind, OutcomeToken, StreamKind
 from counterfoil.native import Scope
 
@@ -75,6 +76,8 @@ class Dispatching:
         self._keeps = keeps
         self._on_stop = on_stop
         self._streams: dict[str, _Stream] = {}
+        #: The last event that was dispatched of each call's stream whose mark nobody else ends.
+        self._last: dict[str, Place] = {}
 
     def take(self, driver: StreamDriver, arrival: Arrival) -> None:
         """Dispatch an event behind the others of its stream."""
@@ -83,6 +86,16 @@ class Dispatching:
         if not stream.is_running:
             stream.is_running = True
             self._tasks.start_soon(self._run_stream, driver.name, stream)
+
+    def end(self, driver: StreamDriver) -> None:
+        """Let the ledger forget a call's stream in its time, once all of it is done."""
+        stream = self._streams.get(driver.name)
+        if stream is not None and stream.is_running:
+            return
+        self.reopen(driver.name)
+        last = self._last.pop(driver.name, None)
+        if last is not None:
+            self._keeping.end_history(last)
 
     def reopen(self, name: str) -> None:
         """Let a stream that was stopped go on behind the event that stopped it."""
@@ -93,6 +106,7 @@ class Dispatching:
 
     async def _run_stream(self, name: str, stream: _Stream) -> None:
         tickets: deque[tuple[StreamDriver, Arrival, DispatchTicket]] = deque()
+        driver: StreamDriver | None = None
         try:
             while stream.waiting or tickets:
                 while stream.waiting and not stream.is_stopped:
@@ -122,11 +136,15 @@ class Dispatching:
             stream.is_running = False
             if not stream.is_stopped:
                 self._streams.pop(name, None)
+            if driver is not None and driver.ended is not None and driver.kind is StreamKind.CALL:
+                self.end(driver)
 
     def _dispatch(self, driver: StreamDriver, arrival: Arrival) -> DispatchTicket:
         place = self._keeping.event_place(arrival.place)
         if self._keeps(driver):
             self._keeping.begin(driver.name, arrival.place)
+        elif driver.kind is StreamKind.CALL:
+            self._last[driver.name] = arrival.place
         handler = self._handlers.find(arrival.method)
         delivery = Delivery(
             scope=self._scope,

@@ -241,7 +241,7 @@ class StreamDriver:
             while waiting:
                 self._carry_out(waiting[0])
                 waiting.popleft()
-            if not self._has_cursor and self.stream.has_cursor:
+            if not self._has_cursor and self.stream.has_cursor and self.ended is None:
                 # A restart can ask from here, which the record kept at the beginning could not.
                 self._has_cursor = True
                 self._sink.keep(self, self.stream.record)

@@ -1,4 +1,4 @@
-"""Keeps in the ledger what must survive this process: the session, and where each stream stands.
+"""Keeps in the ledger what must survive this process: the session, its replies, and where each stream stands.
 
 It decides nothing; the connection tells it of records and places, and asks for them at the next start.
 """
@@ -20,6 +20,8 @@ from counterfoil.stores.ledger_interface import Ledger
 
 #: The row that names the session; no stream of a server is called so.
 _SESSION = "=session"
+#: Begins the rows of replies to the server's requests.
+_REPLY = "=reply "
 _VERSION = b"\x01"
 
 
@@ -57,9 +59,12 @@ class Keeping:
     def begin(self, name: str, place: Place) -> None:
         """Put the base of a history before its first event, once."""
         history = (place.stream, place.epoch)
-        if self._begun.get(name) == history:
+        before = self._begun.get(name)
+        if before == history:
             return
         self._begun[name] = history
+        if before is not None and before[0] != place.stream:
+            self._end_mark(*before)
         base = msgspec.structs.replace(
             self.event_place(place), position=place.position - 1, event_id="", digest=""
         )
@@ -86,8 +91,24 @@ class Keeping:
             self._ledger.begin_stream(self._scope, place, record=encode_record(record))
 
     def forget(self, name: str) -> None:
-        """Forget what was begun of a stream that has ended."""
+        """Forget what was begun of a stream; the ledger keeps it."""
         self._begun.pop(name, None)
+
+    def end(self, name: str) -> None:
+        """Let the ledger forget, in its time, where a stream stands that nobody will ask for again."""
+        begun = self._begun.pop(name, None)
+        self._end_mark(name, "")
+        if begun is not None:
+            self._end_mark(*begun)
+
+    def end_history(self, place: Place) -> None:
+        """Likewise for the server's stream that this event came with."""
+        self._end_mark(place.stream, place.epoch)
+
+    def _end_mark(self, stream: str, epoch: str) -> None:
+        place = EventPlace(server=self._server, stream=stream, epoch=epoch, position=0, event_id="")
+        with suppress(LedgerError):
+            self._ledger.begin_stream(self._scope, place, ended="ended")
 
     async def restore(self, name: str) -> StreamRecord | None:
         """Return the record of a stream with the position that its effects prove, None if there is none."""
@@ -105,6 +126,29 @@ class Keeping:
         if mark is None or mark.epoch != cursor.epoch:
             return record
         return _moved(record, mark)
+
+    async def drop(self, name: str) -> None:
+        """End a stream of an earlier session, whose cursor nobody may be asked with."""
+        record = await self.restore(name)
+        cursor = None if record is None or not record.held else read_cursor(record.held[-1].event_id)
+        if cursor is not None:
+            self._end_mark(cursor.stream, cursor.epoch)
+
+    # --- replies
+
+    async def reply(self, key: str) -> bytes | None:
+        """Return the reply that was kept under `key`, None if there is none."""
+        try:
+            kept = await self._ledger.mark(self._scope, server=self._server, stream=_REPLY + key)
+        except LedgerError:
+            return None
+        return kept.record[1:] if kept is not None and kept.record[:1] == _VERSION else None
+
+    async def keep_reply(self, key: str, body: bytes) -> None:
+        """Keep a reply as long as an outcome is kept; returns once it is durable, or cannot be."""
+        place = EventPlace(server=self._server, stream=_REPLY + key, epoch=_REPLY, position=0, event_id="")
+        with suppress(LedgerError):
+            await self._ledger.begin_stream(self._scope, place, ended="replied", record=_VERSION + body)
 
     # --- the session
 

@@ -291,7 +291,13 @@ class KeyedCalls:
         key = keyed.call.ticket.idempotency_key
         if key is not None and self._living.get(key) is keyed:
             del self._living[key]
-            self._names.discard(keyed.call.name or "")
+            name = keyed.call.name or ""
+            self._names.discard(name)
+            if outcome is None or outcome.token is OutcomeToken.NOT_APPLIED:
+                # A call without an outcome is read on for by the next process; any other is over.
+                self._keeping.end(name)
+            else:
+                self._keeping.forget(name)
 
     def _hold(self, key: str, keyed: KeyedCall) -> None:
         self._living[key] = keyed

@@ -77,8 +77,9 @@ def make_parts(
     handlers: Handlers | None,
     on_stop: Callable[[StreamDriver, DispatchReport], None],
     keeps: Callable[[StreamDriver], bool],
+    is_kept: bool,
 ) -> Parts:
-    """Make the parts."""
+    """Make the parts; `is_kept` says that the ledger outlives the connection."""
     scope = Scope(principal=settings.principal or _NOBODY)
     carrier = Carrier(port, tasks, sink, policies=settings.policies)
     carrier.principal = settings.principal
@@ -100,7 +101,8 @@ def make_parts(
             keeps=keeps,
             on_stop=on_stop,
         )
-    return Parts(carrier, calls, keyed, keeping, Replies(carrier, tasks, settings.answer), dispatching)
+    replies = Replies(carrier, tasks, settings.answer, keeping if is_kept else None)
+    return Parts(carrier, calls, keyed, keeping, replies, dispatching)
 
 
 async def open_or_join(parts: Parts, settings: ConnectSettings, peer: Peer, *, keeps: bool) -> ServerFacts:
@@ -123,6 +125,8 @@ async def open_or_join(parts: Parts, settings: ConnectSettings, peer: Peer, *, k
             carrier, parts.calls, peer, revision=settings.revision, within_s=settings.handshake_s
         )
         parts.keyed.note_answer(facts.headers, is_keyed=False)
+        if keeps:
+            await parts.keeping.drop(STANDALONE)
     await _open_streams(parts, settings, keeps=keeps and is_joined)
     if keeps:
         note_session(parts)

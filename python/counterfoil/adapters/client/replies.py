@@ -1,7 +1,7 @@
 """Answers the server's requests (sampling, elicitation, roots): one reply each, whatever breaks.
 
-The reply is kept, so that a request that comes again gets the same bytes again and no second question is
-asked.  The connection hands requests in; posting is the carrier's.
+The reply is kept, in the ledger where there is one, so that a request that comes again gets the same bytes
+again and no second question is asked.  The connection hands requests in; posting is the carrier's.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from typing import Any
 
 import anyio
 import anyio.abc
+import msgspec
 
 from counterfoil.adapters.client.carrier import Carrier
+from counterfoil.adapters.client.keeping import Keeping
 from counterfoil.adapters.client.messages import read_params, write_error, write_result
 from counterfoil.errors import RequestUnanswerable
 from counterfoil.model.stream import Place
@@ -41,14 +43,19 @@ class _Reply:
 
 
 class Replies:
-    """The server's requests of one connection."""
+    """The server's requests of one connection; `keeping` is None where nothing is to outlive the process."""
 
     def __init__(
-        self, carrier: Carrier, tasks: anyio.abc.TaskGroup, answerers: Mapping[str, Answerer]
+        self,
+        carrier: Carrier,
+        tasks: anyio.abc.TaskGroup,
+        answerers: Mapping[str, Answerer],
+        keeping: Keeping | None,
     ) -> None:
         self._carrier = carrier
         self._tasks = tasks
         self._answerers = dict(answerers)
+        self._keeping = keeping
         self._replies: OrderedDict[tuple[type, int | str, bytes], _Reply] = OrderedDict()
         self._by_place: dict[tuple[str, str, int], _Reply] = {}
 
@@ -88,12 +95,24 @@ class Replies:
         finish: Callable[[], None] | None,
     ) -> None:
         with reply.scope:
-            reply.body = await self._make_body(request_id, method, data)
+            reply.body = await self._find_or_make(request_id, method, data)
         if reply.body is not None:
             await self._post(reply)
         reply.is_busy = False
         if finish is not None:
             finish()
+
+    async def _find_or_make(self, request_id: int | str, method: str, data: bytes) -> bytes:
+        if self._keeping is None:
+            return await self._make_body(request_id, method, data)
+        asked = [self._carrier.session_id, request_id, data]
+        key = hashlib.blake2b(msgspec.msgpack.encode(asked), digest_size=16).hexdigest()
+        body = await self._keeping.reply(key)
+        if body is None:
+            body = await self._make_body(request_id, method, data)
+            # Before it is posted: whoever reads it may have acted on it when this process is gone.
+            await self._keeping.keep_reply(key, body)
+        return body
 
     async def _make_body(self, request_id: int | str, method: str, data: bytes) -> bytes:
         if method == "ping":

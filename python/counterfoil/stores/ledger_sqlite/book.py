@@ -32,6 +32,7 @@ _READ_OPEN = (
     "SELECT key FROM counterfoil_rows INDEXED BY counterfoil_rows_open "
     "WHERE expires_at IS NULL AND key > ? ORDER BY key LIMIT ?"
 )
+_DROP_MARK = "DELETE FROM counterfoil_streams WHERE key = ?"
 _READ_STREAMS = "SELECT key FROM counterfoil_streams WHERE key > ? ORDER BY key LIMIT ?"
 _READ_EXPIRED = "SELECT key FROM counterfoil_rows WHERE expires_at <= ? ORDER BY expires_at LIMIT ?"
 #: Marks that are kept decoded between groups; the owner is the only one who writes them.
@@ -40,6 +41,8 @@ _MARKS_KEPT = 4096
 #: A row as it is now, and when it expires; (None, 0.0) is no row.
 _Held = tuple[LedgerRow | None, float | None]
 _ABSENT: _Held = (None, 0.0)
+#: Stands for a mark that was dropped in this group.
+_GONE = StreamMark(epoch="")
 
 
 class SqliteBook:
@@ -74,7 +77,7 @@ class SqliteBook:
         """Give the mark of a stream."""
         mark = self._marks.get(stream)
         if mark is not None:
-            return mark
+            return None if mark is _GONE else mark
         if stream not in self._kept:
             found = self._connection.execute(_READ_MARK, (stream,)).fetchone()
             self._kept[stream] = decode_mark(found[0]) if found is not None else None
@@ -84,6 +87,10 @@ class SqliteBook:
         """Write the mark of a stream."""
         self._undo.append((self._marks, stream, self._marks.get(stream)))
         self._marks[stream] = mark
+
+    def drop_mark(self, stream: bytes) -> None:
+        """Remove the mark of a stream."""
+        self.put_mark(stream, _GONE)
 
     def open_rows(self) -> int:
         """Count the rows that never expire."""
@@ -151,16 +158,18 @@ class SqliteBook:
             self._connection.executemany(_PUT_ROW, puts)
         if drops:
             self._connection.executemany(_DROP_ROW, drops)
-        if self._marks:
-            self._connection.executemany(
-                _PUT_MARK, [(key, encode_mark(mark)) for key, mark in self._marks.items()]
-            )
+        marks = [(key, encode_mark(mark)) for key, mark in self._marks.items() if mark is not _GONE]
+        if marks:
+            self._connection.executemany(_PUT_MARK, marks)
+        if len(marks) < len(self._marks):
+            gone = [(key,) for key, mark in self._marks.items() if mark is _GONE]
+            self._connection.executemany(_DROP_MARK, gone)
 
     def accept(self) -> None:
         """The group is committed: what was put is the truth."""
         if len(self._kept) > _MARKS_KEPT:
             self._kept.clear()
-        self._kept.update(self._marks)
+        self._kept.update((key, None if mark is _GONE else mark) for key, mark in self._marks.items())
         self._open_before = self._open
         self._clear()
 

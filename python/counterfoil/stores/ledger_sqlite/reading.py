@@ -17,7 +17,7 @@ import msgspec
 import counterfoil.stores.ledger_sqlite.opening as opening
 import counterfoil.stores.ledger_sqlite.schema as schema
 from counterfoil.errors import CounterfoilError, LedgerCorrupt
-from counterfoil.model.ledger_keys import KeyWords, describe_key
+from counterfoil.model.ledger_keys import KeyWords, describe_key, is_stream
 from counterfoil.model.ledger_rows import StreamMark, decode_mark, decode_row
 from counterfoil.model.ledger_verdicts import Entry
 from counterfoil.protocol.ledger_steps import check_witness
@@ -77,7 +77,8 @@ class LedgerReader:
     def entries(self) -> Iterator[Entry]:
         """Go through every row, in the order of keys."""
         for key, body in self._query("SELECT key, body FROM counterfoil_rows ORDER BY key"):
-            yield describe_entry(key, decode_row(body))
+            if not is_stream(key):  # the end of a stream, which its mark tells
+                yield describe_entry(key, decode_row(body))
 
     def indeterminate(self) -> Iterator[Entry]:
         """Go through the rows that wait for a person."""
