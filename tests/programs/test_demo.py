@@ -11,8 +11,10 @@ from pathlib import Path
 
 import anyio
 import pytest
+from counterfoil.model.tokens import HandlerKind
 from counterfoil.programs.demo.agent import CallRecord, Try
 from counterfoil.programs.demo.columns import Column
+from counterfoil.programs.demo.kills import Booked
 from counterfoil.programs.demo.page import write_page
 from counterfoil.programs.demo.processes import start_child
 from counterfoil.programs.demo.scenes import Scene
@@ -144,6 +146,26 @@ def test_the_table_counts_what_the_columns_hold() -> None:
     assert re.search(r"answered right after calling again +1$", table, re.MULTILINE)
     assert re.search(r"answered with another call's answer +1$", table, re.MULTILINE)
     assert re.search(r"effect happened twice +1$", table, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("kind", "times", "listed", "wrong"),
+    [
+        ("transactional", {"a": 1, "b": 1}, (), 0),
+        ("transactional", {"a": 1, "b": 2}, (), 1),
+        ("idempotent", {"a": 1}, ("b",), 1),
+        ("idempotent", {"a": 1, "b": 1}, ("b",), 1),
+        ("at_most_once", {"a": 1}, ("b",), 0),
+        ("at_most_once", {"a": 1, "b": 1}, ("b",), 0),
+        ("at_most_once", {"a": 1}, (), 1),
+        ("at_most_once", {"a": 2}, ("a", "b"), 1),
+    ],
+)
+def test_a_receipt_is_wrong_where_its_kind_promises_another_count(
+    kind: str, times: dict[str, int], listed: tuple[str, ...], wrong: int
+) -> None:
+    booked = Booked(HandlerKind(kind), ("a", "b"), times, frozenset(listed))
+    assert booked.wrong == wrong
 
 
 def test_an_interrupt_ends_the_demo_with_130_and_leaves_no_process(tmp_path: Path) -> None:

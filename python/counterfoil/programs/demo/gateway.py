@@ -6,9 +6,12 @@ import argparse
 import logging
 import sys
 
-from counterfoil.adapters.gateway.config import load_config
+import anyio
+
+from counterfoil.adapters.gateway.config import GatewayConfig, load_config
 from counterfoil.programs import gateway
-from counterfoil.programs.demo.processes import serve_until_stdin_closes
+from counterfoil.programs.demo.processes import serve_child
+from counterfoil.stores.ledger_sqlite.ledger import SqliteLedger
 
 
 def main() -> int:
@@ -18,8 +21,16 @@ def main() -> int:
     config = load_config(None, {}, gateway.flags_of(arguments))
     logging.basicConfig(level=logging.ERROR)
     gateway.log_to_stderr()
-    serve_until_stdin_closes(gateway.build_gateway(config), backend=config.serve.backend)
+    anyio.run(_serve, config, backend=config.serve.backend)
     return 0
+
+
+async def _serve(config: GatewayConfig) -> None:
+    if config.serve.ledger is None:
+        await serve_child(gateway.build_gateway(config))
+        return
+    async with SqliteLedger(config.serve.ledger, limits=config.limits) as ledger:
+        await serve_child(gateway.build_gateway(config, ledger))
 
 
 if __name__ == "__main__":

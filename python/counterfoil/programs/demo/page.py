@@ -5,12 +5,14 @@ One HTML file: no network, no script, light and dark.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
+from typing import TypeVar
 
 from counterfoil.programs.demo.columns import Column
+from counterfoil.programs.demo.kills import Killed
 from counterfoil.programs.demo.scenes import Scene
-from counterfoil.programs.demo.table import ROWS
+from counterfoil.programs.demo.table import KILLED_ROWS, ROWS
 from counterfoil.programs.demo.timeline import draw_column, draw_scene
 
 _STYLE = """
@@ -33,11 +35,17 @@ text.soft { fill: var(--soft); } .scroll { overflow-x: auto; }
 """
 
 #: Rows of the table in which anything but 0 is a fault.
-_FAULTS = frozenset({"other", "error", "hung", "broken_progress", "effects-2", "effects-0"})
+_FAULTS = frozenset({"other", "error", "hung", "broken_progress", "effects-2", "effects-0", "wrong"})
+Counted = TypeVar("Counted", Column, Killed)
 
 
 def write_page(
-    columns: Sequence[Column], scenes: Sequence[Scene], problems: Sequence[str], *, seconds: float
+    columns: Sequence[Column],
+    scenes: Sequence[Scene],
+    problems: Sequence[str],
+    *,
+    seconds: float,
+    killed: Sequence[Killed] = (),
 ) -> str:
     """Return the page."""
     parts = [
@@ -47,7 +55,8 @@ def write_page(
         "<h1>The same cuts, with and without proof of continuity</h1>",
         _summary(columns, problems, seconds),
         "<h2>What became of the calls</h2>",
-        _table(columns),
+        _table([column.name for column in columns], ROWS, columns),
+        *_killed(killed),
         "<h2>Where a stream cannot be continued</h2>",
         *(_scene(scene) for scene in scenes),
         "<h2>Every call, from its request to its end</h2>",
@@ -72,10 +81,26 @@ def _summary(columns: Sequence[Column], problems: Sequence[str], seconds: float)
     )
 
 
-def _table(columns: Sequence[Column]) -> str:
-    head = "".join(f"<th>{escape(column.name)}</th>" for column in columns)
+def _killed(killed: Sequence[Killed]) -> list[str]:
+    if not killed:
+        return []
+    return [
+        "<h2>Our own client, killed and started again</h2>",
+        "<p class=soft>Each call under a key, the receipt booked in one of three ways, all in one SQLite"
+        " ledger. The process is killed with -9 at places drawn from the seed, and the same command is run"
+        " again. What can be known by nobody is listed, and never run again by itself.</p>",
+        _table([f"our client, {one.revision}" for one in killed], KILLED_ROWS, killed),
+    ]
+
+
+def _table(
+    names: Sequence[str],
+    counts: Sequence[tuple[str, str, Callable[[Counted], int]]],
+    columns: Sequence[Counted],
+) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in names)
     rows = []
-    for key, label, count in ROWS:
+    for key, label, count in counts:
         cells = []
         for column in columns:
             value = count(column)

@@ -24,10 +24,11 @@ _END_S = 5.0
 
 def serve_until_stdin_closes(app: Any, *, backend: str = "asyncio") -> None:
     """Serve `app` on a free port, say `ready PORT`, and end with standard input.  For children only."""
-    anyio.run(_serve_child, app, backend=backend)
+    anyio.run(serve_child, app, backend=backend)
 
 
-async def _serve_child(app: Any) -> None:
+async def serve_child(app: Any) -> None:
+    """The same from within a loop."""
     listener = listen()
     stop = anyio.Event()
     async with anyio.create_task_group() as tasks:

@@ -45,6 +45,18 @@ class Stage:
         self.folder = folder
         self.keys = folder / "demo.keys"
 
+    def keyed_gateway(self, port: int, name: str) -> list[str]:
+        """Likewise of one with a ledger, which knows its callers."""
+        ledger = ["--ledger", str(self.folder / f"{name}.db")]
+        return [
+            *self.gateway(port),
+            *ledger,
+            "--principal",
+            "header:x-principal",
+            "--trusted-proxy",
+            "127.0.0.1/32",
+        ]
+
     def gateway(self, port: int, *settings: str) -> list[str]:
         """Arguments of a gateway to the server (or link) on `port`."""
         flags = [word for setting in settings for word in ("--set", setting)]

@@ -11,10 +11,12 @@ from collections import Counter
 from pathlib import Path
 
 import anyio
+import sniffio
 
 from counterfoil.native import KeyRing
 from counterfoil.programs.demo.agent import CallRecord
 from counterfoil.programs.demo.columns import Column, Plan, run_column
+from counterfoil.programs.demo.kills import Killed, KillPlan, run_kills
 from counterfoil.programs.demo.page import write_page
 from counterfoil.programs.demo.processes import start_child
 from counterfoil.programs.demo.scenes import (
@@ -27,8 +29,9 @@ from counterfoil.programs.demo.scenes import (
     play_small_window,
     verdicts_of,
 )
-from counterfoil.programs.demo.table import lay_out
+from counterfoil.programs.demo.table import lay_out, lay_out_killed
 from counterfoil.programs.keys import SECRET_BYTES, write_key_file
+from counterfoil.protocol.revisions import LAST_WITH_SESSIONS, WITHOUT_SESSIONS
 
 _MARKS = {"right": ".", "other": "X", "error": "E", "hung": "H"}
 
@@ -45,25 +48,32 @@ async def show(seed: int, calls: int, page: Path) -> int:
         print(
             f"{plan.sessions} agents, {calls} calls each; each is cut once, behind its first id.\n"
             "A call that failed is made once more, in a new session.\n"
-            ". right   X another call's answer   E error   H hung\n"
+            ". right   X another call's answer   E error   H hung   † killed   ✓ through\n"
         )
         direct = await _run_direct("no store", "none", stage, plan)
         example = await _run_direct("example store", "example", stage, plan)
         ours, verdicts = await _run_ours(stage, plan)
+        killed = await _run_killed(stage, seed)
         scenes = [await play(stage) for play in (play_hop, play_lost_upstream, play_small_window)]
     columns = [direct, example, ours]
     print(f"\n{lay_out(columns)}\n")
     print("verdicts of the gateway: " + _count_verdicts(verdicts) + "\n")
+    print(f"{lay_out_killed(killed)}\n")
     for scene in scenes:
         print(f"{'kept  ' if scene.kept else 'BROKEN'}  {scene.name}:")
         print(f"        {scene.promise}\n        {scene.seen}")
-    problems = [*_broken_promises(ours, verdicts, scenes), *_missing_faults(direct, example)]
+    problems = [
+        *_broken_promises(ours, verdicts, scenes),
+        *(problem for one in killed for problem in _broken_by_kills(one)),
+        *_missing_faults(direct, example),
+    ]
     for problem in problems:
         print(f"\nFAILED: {problem}", file=sys.stderr)
     seconds = time.monotonic() - began
     file = anyio.Path(page)
     await file.parent.mkdir(parents=True, exist_ok=True)
-    await file.write_text(write_page(columns, scenes, problems, seconds=seconds), encoding="utf-8")
+    text = write_page(columns, scenes, problems, seconds=seconds, killed=killed)
+    await file.write_text(text, encoding="utf-8")
     print(f"\n{seconds:.1f} s; the timelines are in {page}")
     return 1 if problems else 0
 
@@ -82,6 +92,32 @@ async def _run_ours(stage: Stage, plan: Plan) -> tuple[Column, tuple[dict[str, o
     ):
         column = await _run_told("counterfoil gateway", gateway.port, effects, plan)
         return column, verdicts_of([gateway])
+
+
+async def _run_killed(stage: Stage, seed: int) -> list[Killed]:
+    """Run our own client on a revision with sessions and on one without, beside each other."""
+    print(f"{'our client, killed':>24} ", end="", flush=True)
+    began = time.monotonic()
+    ended: list[Killed] = []
+    plan = KillPlan(seed=seed, backend=sniffio.current_async_library())
+
+    async def run(revision: str) -> None:
+        effects = stage.folder / f"effects-{revision}"
+        async with (
+            start_child(SERVER, ["--effects", str(effects)]) as server,
+            start_child(GATEWAY, stage.keyed_gateway(server.port, f"gateway-{revision}")) as gateway,
+        ):
+            folder = stage.folder / f"client-{revision}"
+            ended.append(await run_kills(gateway.url, revision, effects, folder, plan, tell))
+
+    def tell(mark: str) -> None:
+        print(mark, end=" ", flush=True)
+
+    async with anyio.create_task_group() as tasks:
+        for known in (LAST_WITH_SESSIONS, WITHOUT_SESSIONS):
+            tasks.start_soon(run, known.revision)
+    print(f" {time.monotonic() - began:.1f} s")
+    return sorted(ended, key=lambda one: one.revision)
 
 
 async def _run_told(name: str, port: int, effects: Path, plan: Plan) -> Column:
@@ -117,6 +153,21 @@ def _broken_promises(ours: Column, verdicts: tuple[dict[str, object], ...], scen
     ]
     broken = [text for holds, text in checks if not holds]
     return broken + [f"{scene.name}: {scene.promise}" for scene in scenes if not scene.kept]
+
+
+def _broken_by_kills(killed: Killed) -> list[str]:
+    calls, name = len(killed.calls), f"our client on {killed.revision}"
+    broken = []
+    if len(killed.answered) != calls or killed.doubtful_calls:
+        broken.append(f"{name}: {calls - len(killed.answered)} calls did not end in their own result")
+    if killed.count_effects(1) != calls:
+        broken.append(f"{name}: {calls - killed.count_effects(1)} effects did not happen exactly once")
+    broken += [
+        f"{name}: {booked.wrong} receipts that are {booked.kind} were not booked as promised"
+        for booked in killed.booked
+        if booked.wrong
+    ]
+    return broken
 
 
 def _missing_faults(direct: Column, example: Column) -> list[str]:
