@@ -11,7 +11,7 @@ import sqlite3
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -26,8 +26,9 @@ from counterfoil.protocol.ledger_steps import Intent
 
 SCOPE = Scope(principal="bench", session="s-1")
 STREAMS = 64
-BATCHES = 24
-SINGLE = 60
+#: Of one round.  Rounds are short and many, because a disk that others use is slow for seconds at a time.
+BATCHES = 6
+SINGLE = 12
 SKUS = 1000
 UPDATE = "update stock set level = ? where sku = ?"
 MARK = "INSERT OR REPLACE INTO counterfoil_streams (key, body) VALUES (?, ?)"
@@ -56,38 +57,32 @@ def place(position: int, stream: str) -> EventPlace:
 
 
 class Ours:
-    """Streams that go on from round to round."""
+    """An open ledger, and streams that go on from round to round."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, ledger: SqliteLedger) -> None:
+        self.ledger = ledger
         self.position = 0
         self.commits_per_event = 0.0
 
-    def run(self, streams: int, events: int) -> float:
-        return anyio.run(self._run, streams, events, backend="trio")
+    async def run(self, streams: int, events: int) -> None:
+        first, self.position = self.position + 1, self.position + events
+        before = self.ledger.commits
+        async with anyio.create_task_group() as group:
+            for number in range(streams):
+                group.start_soon(
+                    self._one, number, f"stream-{streams}-{number}", range(first, first + events)
+                )
+        self.commits_per_event = (self.ledger.commits - before) / (streams * events)
 
-    async def _run(self, streams: int, events: int) -> float:
-        async with SqliteLedger(self.path) as ledger:
-            first, self.position = self.position + 1, self.position + events
-            before = ledger.commits
+    async def _one(self, number: int, stream: str, positions: range) -> None:
+        for position in positions:
+            sku = f"A{(position + number) * 7 % SKUS}"
 
-            async def one(stream: str) -> None:
-                for position in range(first, first + events):
+            def handler(transaction: Transaction, level: int = position, sku: str = sku) -> None:
+                transaction.execute(UPDATE, (level, sku))
 
-                    def handler(transaction: Transaction, level: int = position) -> None:
-                        transaction.execute(UPDATE, (level, f"A{level * 7 % SKUS}"))
-
-                    await ledger.apply(
-                        Intent(scope=SCOPE, key=place(position, stream), kind=RowKind.TRANSACTIONAL), handler
-                    )
-
-            began = time.perf_counter()
-            async with anyio.create_task_group() as group:
-                for number in range(streams):
-                    group.start_soon(one, f"stream-{streams}-{number}")
-            spent = time.perf_counter() - began
-            self.commits_per_event = (ledger.commits - before) / (streams * events)
-        return spent
+            intent = Intent(scope=SCOPE, key=place(position, stream), kind=RowKind.TRANSACTIONAL)
+            await self.ledger.apply(intent, handler)
 
 
 class ByHand:
@@ -114,9 +109,9 @@ class ByHand:
         self.rows = [encode_key(SCOPE, place(n, f"hand-{n}")) for n in range(STREAMS)]
         self.streams = [encode_stream(SCOPE, "https://mcp.example/mcp", f"hand-{n}") for n in range(STREAMS)]
 
-    def every_statement(self) -> float:
+    async def every_statement(self) -> None:
         """Everything that the ledger sends per event, 64 events per commit."""
-        shop, began = self.shop, time.perf_counter()
+        shop = self.shop
         for batch in range(BATCHES):
             shop.execute("BEGIN IMMEDIATE")
             for n in range(STREAMS):
@@ -126,26 +121,23 @@ class ByHand:
                 shop.execute("RELEASE one")
                 shop.execute(MARK, (self.streams[n], self.mark))
             shop.execute("COMMIT")
-        return time.perf_counter() - began
 
-    def handler_alone(self) -> float:
+    async def handler_alone(self) -> None:
         """The handler's own statement, 64 per commit: effects without outcome, cursor or isolation."""
-        shop, began = self.shop, time.perf_counter()
+        shop = self.shop
         for batch in range(BATCHES):
             shop.execute("BEGIN IMMEDIATE")
             for n in range(STREAMS):
                 shop.execute(UPDATE, (batch, f"A{(batch + n) * 7 % SKUS}"))
             shop.execute("COMMIT")
-        return time.perf_counter() - began
 
-    def bare_commits(self) -> float:
+    async def bare_commits(self) -> None:
         """One statement and one commit, again and again."""
-        shop, began = self.shop, time.perf_counter()
+        shop = self.shop
         for n in range(SINGLE):
             shop.execute("BEGIN IMMEDIATE")
             shop.execute(UPDATE, (n, f"A{n * 7 % SKUS}"))
             shop.execute("COMMIT")
-        return time.perf_counter() - began
 
 
 def bars(context: Context) -> list[Bar]:
@@ -154,33 +146,38 @@ def bars(context: Context) -> list[Bar]:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     try:
-        return measure(folder, 3 if context.quick else 9)
+        return anyio.run(measure, folder, 15 if context.quick else 60, backend="trio")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def measure(folder: Path, rounds: int) -> list[Bar]:
+async def measure(folder: Path, rounds: int) -> list[Bar]:
+    """Let everybody take turns; a bar is the median of the ratios of neighbours in time."""
     # Files of their own: two connections on one file would pay for each other's log.
     for name in ("ours", "hand"):
         make_shop(folder / f"{name}.db")
-    ours, hand = Ours(folder / "ours.db"), ByHand(folder / "hand.db")
-    peers: dict[str, Callable[[], float]] = {
-        "ours": lambda: ours.run(STREAMS, BATCHES),
-        "statements": hand.every_statement,
-        "handler": hand.handler_alone,
-        "single": lambda: ours.run(1, SINGLE),
-        "bare": hand.bare_commits,
-    }
-    times: dict[str, list[float]] = {name: [] for name in peers}
-    order, per_event = list(peers), 0.0
-    for number in range(rounds + 1):
-        for name in order:
-            spent = peers[name]()
-            if number:  # the first round fills caches
-                times[name].append(spent)
-            if name == "ours":
-                per_event = ours.commits_per_event
-        order = order[1:] + order[:1]
+    hand = ByHand(folder / "hand.db")
+    async with SqliteLedger(folder / "ours.db") as ledger:
+        ours = Ours(ledger)
+        peers: dict[str, Callable[[], Awaitable[None]]] = {
+            "ours": lambda: ours.run(STREAMS, BATCHES),
+            "statements": hand.every_statement,
+            "handler": hand.handler_alone,
+            "single": lambda: ours.run(1, SINGLE),
+            "bare": hand.bare_commits,
+        }
+        times: dict[str, list[float]] = {name: [] for name in peers}
+        order, per_event = list(peers), 0.0
+        for number in range(rounds + 1):
+            for name in order:
+                began = time.perf_counter()
+                await peers[name]()
+                if number:  # the first round fills caches
+                    times[name].append(time.perf_counter() - began)
+                if name == "ours":
+                    per_event = ours.commits_per_event
+            # Neighbours stay neighbours, and each of them comes first as often as the other.
+            order = order[::-1] if number % 2 else order[2:] + order[:2]
     hand.shop.close()
 
     def ratio(one: str, other: str) -> float:

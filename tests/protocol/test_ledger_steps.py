@@ -13,7 +13,7 @@ from counterfoil.model.ledger_rows import RowKind, StreamMark
 from counterfoil.model.ledger_verdicts import Claimed, Known, Settled
 from counterfoil.model.tokens import OutcomeToken
 from counterfoil.protocol import ledger_steps as steps
-from counterfoil.protocol.ledger_steps import Horizon, Intent, Moment, Settlement
+from counterfoil.protocol.ledger_steps import Horizon, Intent, Moment, Settlement, marks
 from counterfoil.stores.ledger_memory import MemoryBook
 from hypothesis import given
 from hypothesis import strategies as st
@@ -144,19 +144,16 @@ def test_events_that_the_mark_remembers_take_no_room() -> None:
     assert len(book.marks) == 1
 
 
-def test_what_waits_above_the_mark_is_bounded_and_found_again() -> None:
+def test_what_waits_above_the_mark_is_bounded_and_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
     book = MemoryBook()
     runs = [claimed(book, moment(n), wanted(place(n))) for n in range(1, 60)]
     stream = encode_stream(SCOPE, "s", "st")
-    limit, steps.AHEAD_MAX = steps.AHEAD_MAX, 10
-    try:
-        for serial, run in enumerate(reversed(runs[1:]), 100):
-            steps.settle(book, moment(serial), run, DONE)
-        mark = book.mark(stream)
-        assert mark is not None
-        assert len(mark.ahead) == 10
-        steps.settle(book, moment(300), runs[0], DONE)
-        for n in range(2, 60):  # what was not remembered is brought again, and found by its row
-            assert isinstance(steps.claim(book, moment(400 + n), wanted(place(n))), Known)
-    finally:
-        steps.AHEAD_MAX = limit
+    monkeypatch.setattr(marks, "AHEAD_MAX", 10)
+    for serial, run in enumerate(reversed(runs[1:]), 100):
+        steps.settle(book, moment(serial), run, DONE)
+    mark = book.mark(stream)
+    assert mark is not None
+    assert len(mark.ahead) == 10
+    steps.settle(book, moment(300), runs[0], DONE)
+    for n in range(2, 60):  # what was not remembered is brought again, and found by its row
+        assert isinstance(steps.claim(book, moment(400 + n), wanted(place(n))), Known)

@@ -11,23 +11,22 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from itertools import count
 from types import TracebackType
 from typing import Literal, NoReturn, Self, TypeVar
 
 from counterfoil.errors import CounterfoilError, ForkedHandle, LedgerClosed, UnsafeHandler
 from counterfoil.limits import Limits
-from counterfoil.model.ledger_keys import EventPlace, LedgerKey, encode_key, encode_stream
+from counterfoil.model.ledger_keys import EventPlace
 from counterfoil.model.ledger_rows import LedgerRow, StreamMark
-from counterfoil.model.ledger_verdicts import ClaimAnswer, Claimed, Entry, Settled
-from counterfoil.model.tokens import HandlerKind, OutcomeToken
+from counterfoil.model.tokens import HandlerKind
 from counterfoil.native import Scope
 from counterfoil.protocol import ledger_steps as steps
-from counterfoil.protocol.ledger_steps import Book, Horizon, Intent, Moment, Settlement
+from counterfoil.protocol.ledger_steps import Book, Horizon, Intent, Moment
 from counterfoil.stores.ledger_blocking import BlockingLedger
-from counterfoil.stores.ledger_entries import describe_entry, open_entries
 from counterfoil.stores.ledger_interface import Transaction
+from counterfoil.stores.ledger_stepped import SteppedLedger
 from counterfoil.stores.tickets import Ticket, settled_ticket
 
 T = TypeVar("T")
@@ -96,7 +95,7 @@ class MemoryBook:
         return list(keys)
 
 
-class MemoryLedger:
+class MemoryLedger(SteppedLedger):
     """A ledger that ends with its process; with `async with`, or `with ledger.blocking()`, around its use."""
 
     durability: Literal["memory"] = "memory"
@@ -169,92 +168,15 @@ class MemoryLedger:
 
     # --- work ---
 
-    def claim(self, intent: Intent) -> Ticket[ClaimAnswer]:
-        """See :meth:`counterfoil.stores.ledger_interface.Ledger.claim`."""
-        return self._do(lambda book, moment: steps.claim(book, moment, intent))
-
-    def claim_again(self, claimed: Claimed) -> Ticket[Claimed]:
-        """See :meth:`counterfoil.stores.ledger_interface.Ledger.claim_again`."""
-        return self._do(lambda book, moment: steps.claim_again(book, moment, claimed))
-
-    def settle(self, claimed: Claimed, settlement: Settlement) -> Ticket[Settled]:
-        """See :meth:`counterfoil.stores.ledger_interface.Ledger.settle`."""
-        return self._do(lambda book, moment: steps.settle(book, moment, claimed, settlement))
-
     def apply(self, intent: Intent, handler: Callable[[Transaction], object]) -> NoReturn:
         """Refuse: there is no transaction that a handler's work could share."""
         raise UnsafeHandler("a transactional handler needs a ledger with transactions: use SqliteLedger")
 
-    def record(self, intent: Intent, settlement: Settlement) -> Ticket[ClaimAnswer | Settled]:
-        """See :meth:`counterfoil.stores.ledger_interface.Ledger.record`."""
-        return self._do(lambda book, moment: steps.record(book, moment, intent, settlement))
-
-    def release(self, claimed: Claimed) -> Ticket[None]:
-        """See :meth:`counterfoil.stores.ledger_interface.Ledger.release`."""
-        return self._do(lambda book, moment: steps.release(book, moment, claimed))
-
-    def await_input(self, claimed: Claimed, question: bytes) -> Ticket[None]:
-        """See :meth:`counterfoil.stores.ledger_interface.Ledger.await_input`."""
-        return self._do(lambda book, moment: steps.await_input(book, moment, claimed, question))
-
-    def begin_cancelling(self, claimed: Claimed) -> Ticket[None]:
-        """See :meth:`counterfoil.stores.ledger_interface.Ledger.begin_cancelling`."""
-        return self._do(lambda book, moment: steps.begin_cancelling(book, moment, claimed))
-
-    def mark_delivered(self, claimed: Claimed) -> Ticket[None]:
-        """See :meth:`counterfoil.stores.ledger_interface.Ledger.mark_delivered`."""
-        return self._do(lambda book, moment: steps.mark_delivered(book, moment, claimed))
-
     def skip(self, scope: Scope, place: EventPlace) -> None:
         """See :meth:`counterfoil.stores.ledger_interface.Ledger.skip`."""
-        self._do(lambda book, moment: steps.skip(book, moment, scope, place))
+        self._put_step(lambda book, moment: steps.skip(book, moment, scope, place))
 
-    def begin_stream(
-        self, scope: Scope, place: EventPlace, *, ended: str = "", record: bytes = b""
-    ) -> Ticket[StreamMark]:
-        """See :meth:`counterfoil.stores.ledger_interface.Ledger.begin_stream`."""
-        return self._do(
-            lambda book, moment: steps.begin_stream(book, moment, scope, place, ended=ended, record=record)
-        )
-
-    def resolve(
-        self, entry: Entry, outcome: Literal["completed", "failed", "not_applied"], *, note: str
-    ) -> Ticket[Settled]:
-        """See :meth:`counterfoil.stores.ledger_interface.Ledger.resolve`."""
-        token = OutcomeToken(outcome)
-        return self._do(lambda book, moment: steps.resolve(book, moment, entry.key, token, note))
-
-    # --- reading ---
-
-    def mark(self, scope: Scope, *, server: str, stream: str) -> Ticket[StreamMark | None]:
-        """See :meth:`counterfoil.stores.ledger_interface.LedgerReads.mark`."""
-        key = encode_stream(scope, server, stream)
-        return self._do(lambda book, _moment: book.mark(key))
-
-    def entry(self, scope: Scope, key: LedgerKey) -> Ticket[Entry | None]:
-        """See :meth:`counterfoil.stores.ledger_interface.LedgerReads.entry`."""
-        stored = encode_key(scope, key)
-
-        def read(book: Book, _moment: Moment) -> Entry | None:
-            row = book.row(stored)
-            return describe_entry(stored, row) if row is not None else None
-
-        return self._do(read)
-
-    async def indeterminate(self) -> AsyncIterator[Entry]:
-        """See :meth:`counterfoil.stores.ledger_interface.LedgerReads.indeterminate`."""
-        after = b""
-        while page := await self.open_page(after):
-            for key, entry in page:
-                if entry is not None:
-                    yield entry
-                after = key
-
-    def open_page(self, after: bytes) -> Ticket[list[tuple[bytes, Entry | None]]]:
-        """Give the next keys that never expire, with an entry for each that waits for a person."""
-        return self._do(lambda book, moment: open_entries(book, moment, after))
-
-    def _do(self, step: Callable[[Book, Moment], T]) -> Ticket[T]:
+    def _put_step(self, step: Callable[[Book, Moment], T]) -> Ticket[T]:
         self._check_alive()
         with self._lock:
             self._now = max(self._now, self._clock())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, TypeVar
@@ -17,25 +17,24 @@ import anyio
 import counterfoil.stores.ledger_sqlite.unsafe as unsafe
 from counterfoil.errors import ForkedHandle, LedgerClosed, LedgerStalled, ReentrantCall, UnsafeStore
 from counterfoil.limits import Limits
-from counterfoil.model.ledger_keys import EventPlace, LedgerKey, encode_key, encode_stream
-from counterfoil.model.ledger_rows import StreamMark
-from counterfoil.model.ledger_verdicts import ClaimAnswer, Claimed, Entry, Settled
-from counterfoil.model.tokens import HandlerKind, OutcomeToken
+from counterfoil.model.ledger_keys import EventPlace, encode_stream
+from counterfoil.model.ledger_verdicts import ClaimAnswer, Settled
+from counterfoil.model.tokens import HandlerKind
 from counterfoil.native import Scope
 from counterfoil.protocol import ledger_steps as steps
-from counterfoil.protocol.ledger_steps import Book, Horizon, Intent, Moment, Recovered, Settlement
+from counterfoil.protocol.ledger_steps import Book, Horizon, Intent, Moment, Recovered
 from counterfoil.stores.ledger_blocking import BlockingLedger
-from counterfoil.stores.ledger_entries import describe_entry, open_entries
 from counterfoil.stores.ledger_interface import Transaction
 from counterfoil.stores.ledger_sqlite.owner_lock import OwnerLock
 from counterfoil.stores.ledger_sqlite.watch import StallWatch
 from counterfoil.stores.ledger_sqlite.writer import Writer, WriterSettings
+from counterfoil.stores.ledger_stepped import SteppedLedger
 from counterfoil.stores.tickets import Ticket
 
 T = TypeVar("T")
 
 
-class SqliteLedger:
+class SqliteLedger(SteppedLedger):
     """A ledger in a database file, with `async with` or `with ledger.blocking()` around its use.
 
     The tables lie beside the application's own, so that a transactional handler's work, its outcome and the
@@ -173,96 +172,19 @@ class SqliteLedger:
 
     # --- work ---
 
-    def claim(self, intent: Intent) -> Ticket[ClaimAnswer]:
-        """See :meth:`counterfoil.stores.ledger_interface.Ledger.claim`."""
-        return self._put(lambda book, moment: steps.claim(book, moment, intent))
-
-    def claim_again(self, claimed: Claimed) -> Ticket[Claimed]:
-        """See :meth:`counterfoil.stores.ledger_interface.Ledger.claim_again`."""
-        return self._put(lambda book, moment: steps.claim_again(book, moment, claimed))
-
-    def settle(self, claimed: Claimed, settlement: Settlement) -> Ticket[Settled]:
-        """See :meth:`counterfoil.stores.ledger_interface.Ledger.settle`."""
-        return self._put(lambda book, moment: steps.settle(book, moment, claimed, settlement))
-
     def apply(
         self, intent: Intent, handler: Callable[[Transaction], object]
     ) -> Ticket[ClaimAnswer | Settled]:
         """See :meth:`counterfoil.stores.ledger_interface.Ledger.apply`."""
         return self._outside_handlers().put_handler(intent, handler)
 
-    def record(self, intent: Intent, settlement: Settlement) -> Ticket[ClaimAnswer | Settled]:
-        """See :meth:`counterfoil.stores.ledger_interface.Ledger.record`."""
-        return self._put(lambda book, moment: steps.record(book, moment, intent, settlement))
-
-    def release(self, claimed: Claimed) -> Ticket[None]:
-        """See :meth:`counterfoil.stores.ledger_interface.Ledger.release`."""
-        return self._put(lambda book, moment: steps.release(book, moment, claimed))
-
-    def await_input(self, claimed: Claimed, question: bytes) -> Ticket[None]:
-        """See :meth:`counterfoil.stores.ledger_interface.Ledger.await_input`."""
-        return self._put(lambda book, moment: steps.await_input(book, moment, claimed, question))
-
-    def begin_cancelling(self, claimed: Claimed) -> Ticket[None]:
-        """See :meth:`counterfoil.stores.ledger_interface.Ledger.begin_cancelling`."""
-        return self._put(lambda book, moment: steps.begin_cancelling(book, moment, claimed))
-
-    def mark_delivered(self, claimed: Claimed) -> Ticket[None]:
-        """See :meth:`counterfoil.stores.ledger_interface.Ledger.mark_delivered`."""
-        return self._put(lambda book, moment: steps.mark_delivered(book, moment, claimed))
-
     def skip(self, scope: Scope, place: EventPlace) -> None:
         """See :meth:`counterfoil.stores.ledger_interface.Ledger.skip`."""
         self._outside_handlers().put_skip(lambda book, moment: steps.skip(book, moment, scope, place))
 
-    def begin_stream(
-        self, scope: Scope, place: EventPlace, *, ended: str = "", record: bytes = b""
-    ) -> Ticket[StreamMark]:
-        """See :meth:`counterfoil.stores.ledger_interface.Ledger.begin_stream`."""
-        return self._put(
-            lambda book, moment: steps.begin_stream(book, moment, scope, place, ended=ended, record=record)
-        )
-
-    def resolve(
-        self, entry: Entry, outcome: Literal["completed", "failed", "not_applied"], *, note: str
-    ) -> Ticket[Settled]:
-        """See :meth:`counterfoil.stores.ledger_interface.Ledger.resolve`."""
-        token = OutcomeToken(outcome)
-        return self._put(lambda book, moment: steps.resolve(book, moment, entry.key, token, note))
-
     def recover(self) -> Ticket[Recovered]:
         """Distrust what a restored backup cannot know: cursors are dropped, intents become indeterminate."""
-        return self._put(steps.recover)
-
-    # --- reading ---
-
-    def mark(self, scope: Scope, *, server: str, stream: str) -> Ticket[StreamMark | None]:
-        """See :meth:`counterfoil.stores.ledger_interface.LedgerReads.mark`."""
-        key = encode_stream(scope, server, stream)
-        return self._put(lambda book, _moment: book.mark(key))
-
-    def entry(self, scope: Scope, key: LedgerKey) -> Ticket[Entry | None]:
-        """See :meth:`counterfoil.stores.ledger_interface.LedgerReads.entry`."""
-        stored = encode_key(scope, key)
-
-        def read(book: Book, _moment: Moment) -> Entry | None:
-            row = book.row(stored)
-            return describe_entry(stored, row) if row is not None else None
-
-        return self._put(read)
-
-    async def indeterminate(self) -> AsyncIterator[Entry]:
-        """See :meth:`counterfoil.stores.ledger_interface.LedgerReads.indeterminate`."""
-        after = b""
-        while page := await self.open_page(after):
-            for key, entry in page:
-                if entry is not None:
-                    yield entry
-                after = key
-
-    def open_page(self, after: bytes) -> Ticket[list[tuple[bytes, Entry | None]]]:
-        """Give the keys that never expire above `after`, with an entry for each that waits for a person."""
-        return self._put(lambda book, moment: open_entries(book, moment, after))
+        return self._put_step(steps.recover)
 
     def prove(self, scope: Scope, *, server: str, stream: str) -> Ticket[str | None]:
         """Check that the mark of a stream and the row at the mark were written by one commit; None if so."""
@@ -272,11 +194,11 @@ class SqliteLedger:
             mark = book.mark(key)
             return steps.check_witness(mark) if mark is not None else None
 
-        return self._put(check)
+        return self._put_step(check)
 
     # --- guards ---
 
-    def _put(self, step: Callable[[Book, Moment], T]) -> Ticket[T]:
+    def _put_step(self, step: Callable[[Book, Moment], T]) -> Ticket[T]:
         return self._outside_handlers().put_step(step)
 
     def _alive(self) -> Writer:

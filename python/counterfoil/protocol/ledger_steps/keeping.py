@@ -1,0 +1,73 @@
+"""Write rows: under their key and their payload key, as long as the mark does not remember them by itself."""
+
+from __future__ import annotations
+
+import msgspec
+
+from counterfoil.model.ledger_keys import EventPlace
+from counterfoil.model.ledger_rows import LedgerRow, RowState, is_unresolved
+from counterfoil.model.tokens import OutcomeToken
+from counterfoil.protocol.ledger_steps.book import Book
+from counterfoil.protocol.ledger_steps.marks import advance, remembers
+from counterfoil.protocol.ledger_steps.values import Moment, Settlement
+
+_replace = msgspec.structs.replace
+
+
+def settle_row(
+    book: Book,
+    moment: Moment,
+    key: bytes,
+    row: LedgerRow,
+    settlement: Settlement,
+    stream: bytes | None,
+    place: EventPlace | None,
+) -> LedgerRow:
+    """Write the outcome of a run, and move the mark over its event."""
+    settled = _replace(
+        row,
+        state=RowState.SETTLED,
+        outcome=settlement.outcome,
+        result=settlement.result,
+        why=settlement.why,
+        evidence=settlement.evidence,
+        note=settlement.note,
+        parked=settlement.parked,
+        question=None,
+        fence=moment.fence,
+        commit=moment.commit,
+        serial=moment.serial,
+        changed_at=moment.now,
+        event_id="",
+        digest="",
+    )
+    keep(book, moment, key, settled, stream, place)
+    return settled
+
+
+def keep(
+    book: Book, moment: Moment, key: bytes, row: LedgerRow, stream: bytes | None, place: EventPlace | None
+) -> None:
+    """Write a settled row and move the mark over it; a completed event behind the mark needs no row."""
+    expires_at = None if is_unresolved(row) else moment.now + moment.horizon.row_age_s
+    passed = False
+    if stream is not None and place is not None and row.outcome is not OutcomeToken.NOT_APPLIED:
+        passed = advance(book, moment, key, row, stream, place)
+    if passed and place is not None and remembers(row, place):
+        book.drop_row(key)
+    else:
+        book.put_row(key, row, expires_at)
+    put_alias(book, row, expires_at)
+
+
+def put(book: Book, key: bytes, row: LedgerRow, *, expires_at: float | None) -> None:
+    """Write a row, and the same under its payload key."""
+    book.put_row(key, row, expires_at)
+    put_alias(book, row, expires_at)
+
+
+def put_alias(book: Book, row: LedgerRow, expires_at: float | None) -> None:
+    """Write a row under its payload key alone, if it has one."""
+    if row.payload_key is not None:
+        # The mark belongs to the event's row alone.
+        book.put_row(row.payload_key, _replace(row, payload_key=None, position=None), expires_at)
