@@ -17,6 +17,7 @@ from counterfoil.adapters.gateway.adoption.front import Adoption
 from counterfoil.adapters.gateway.adoption.settled import tell_settled
 from counterfoil.adapters.gateway.answers import send_answer
 from counterfoil.adapters.gateway.asgi import Receive, Send
+from counterfoil.adapters.gateway.batches import BatchStream
 from counterfoil.adapters.gateway.calls import Call, CallSettings
 from counterfoil.adapters.gateway.calm import Calm
 from counterfoil.adapters.gateway.closing import Closing, Closings
@@ -24,6 +25,7 @@ from counterfoil.adapters.gateway.draining import Draining
 from counterfoil.adapters.gateway.gets import GetTerms, answer_get
 from counterfoil.adapters.gateway.headers import cors_of, pass_answer_headers
 from counterfoil.adapters.gateway.inbound import Inbound
+from counterfoil.adapters.gateway.initializing import Initializing
 from counterfoil.adapters.gateway.keyed.keyed_calls import KeyedCall, KeyedCalls
 from counterfoil.adapters.gateway.keyed.keyed_stream import Following, KeyedParty, KeyedStream
 from counterfoil.adapters.gateway.keyed.offering import offer_keys
@@ -38,12 +40,12 @@ from counterfoil.adapters.gateway.messages import (
 from counterfoil.adapters.gateway.metrics import Metrics
 from counterfoil.adapters.gateway.notices import make_notices
 from counterfoil.adapters.gateway.observing import Observer, Tap
-from counterfoil.adapters.gateway.open_calls import OpenCalls, end_cancelled
+from counterfoil.adapters.gateway.open_calls import OpenCalls, cancelled_id, end_cancelled
 from counterfoil.adapters.gateway.passthrough import OnHead, OnPiece, pass_through
 from counterfoil.adapters.gateway.patience import Patience
 from counterfoil.adapters.gateway.posts import PostTerms, answer_post
 from counterfoil.adapters.gateway.scopes import ANONYMOUS, Identity
-from counterfoil.adapters.gateway.session_news import InitializeNews, note_client, note_request
+from counterfoil.adapters.gateway.session_news import InitializeNews, note_client, note_requests
 from counterfoil.adapters.gateway.sessions import SessionFacts, Sessions
 from counterfoil.adapters.gateway.settings import GatewaySettings
 from counterfoil.adapters.gateway.sse_out import Interruption, Pace
@@ -73,8 +75,14 @@ from counterfoil.limits import Limits
 from counterfoil.model.tokens import Why
 from counterfoil.native import EventId, Scope, StreamToken
 from counterfoil.protocol.call_facts import KEY_MEMBER, METHOD, CallFacts, read_call
-from counterfoil.protocol.continuity import ContinuityRequest, read_request
-from counterfoil.protocol.revisions import Capabilities, capabilities_of, is_at_most, with_grace
+from counterfoil.protocol.continuity import CallToken, ContinuityRequest, read_request
+from counterfoil.protocol.revisions import (
+    FIRST_WITH_STREAMABLE_HTTP,
+    Capabilities,
+    capabilities_of,
+    is_at_most,
+    with_grace,
+)
 from counterfoil.stores.interface import ReplayLog
 from counterfoil.stores.ledger_interface import Ledger
 
@@ -163,7 +171,7 @@ class Answering:
             await self._answer_get(exchange, self._log, knows, tasks)
         elif inbound.method == "DELETE":
             await self._answer_delete(exchange, self._log, tasks)
-        elif message is not None and message.kind is MessageKind.REQUEST:
+        elif message is not None and message.request_ids and (knows.has_batches or not message.batch):
             await self._answer_request(exchange, self._log, message, knows, tasks)
         elif message is not None and message.method == "notifications/cancelled":
             await self._answer_cancellation(exchange, tasks)
@@ -212,7 +220,8 @@ class Answering:
         tap: Tap | None = None
         scope = exchange.scope(exchange.inbound.session)
         if message is not None and message.method == "initialize":
-            await self._answer_initialize(exchange, log)
+            opening = _Opening(exchange, log, self._sessions)
+            await self._pass(exchange, opening.note, opening.take)
             return
         if _has_scope(exchange) and exchange.inbound.method == "GET" and exchange.inbound.cursor is not None:
             tap = await observer.judge(scope, exchange.inbound.cursor.decode("latin-1"))
@@ -241,48 +250,76 @@ class Answering:
         if self.adoption is not None and await self.adoption.takes_cancellation(scope, body, tasks):
             await send_answer(exchange.send, 202, ())
             return
-        stream = self._open_calls.named_in(scope, body)
+        request_id = cancelled_id(body)
+        stream = self._open_calls.find(scope, request_id) if request_id is not None else None
         await self._pass(exchange)
         if stream is not None:
-            tasks.start_soon(end_cancelled, stream, self._settings.cancel_settle_s)
+            tasks.start_soon(end_cancelled, stream, self._settings.cancel_settle_s, request_id)
 
     async def _answer_request(
         self, exchange: Exchange, log: ReplayLog, message: MessageHead, knows: Capabilities, tasks: TaskGroup
     ) -> None:
         if message.method == "initialize":
-            await self._answer_initialize(exchange, log)
+            await self._answer_initialize(exchange, log, message, tasks)
         elif _has_scope(exchange):
             await self._answer_call(exchange, log, message, knows, tasks)
         else:
             await self._pass(exchange)  # nothing tells its caller from others: not resumable
 
-    async def _answer_initialize(self, exchange: Exchange, log: ReplayLog) -> None:
-        news, opened, streams = InitializeNews(), "", False
+    async def _answer_initialize(
+        self, exchange: Exchange, log: ReplayLog, message: MessageHead, tasks: TaskGroup
+    ) -> None:
+        """Pass a JSON answer as it is; a stream gets ids from the head on, which names its session."""
+        opening = _Opening(exchange, log, self._sessions)
+        offering = exchange.send if self._keyed is None else offer_keys(exchange.send)
 
-        async def note(answer: UpstreamAnswer) -> None:
-            nonlocal opened, streams
-            session = header_of(answer.headers, b"mcp-session-id")
-            if session is None or answer.status >= 300:
-                return
-            opened, streams = session.decode("latin-1"), is_stream(answer)
+        async def begin(answer: UpstreamAnswer, upstream: Upstream) -> Call | None:
+            await opening.note(answer)
+            if not opening.streams or message.request_id is None:
+                return None
             try:
-                await log.open_session(exchange.scope(opened))
+                stream = await CallStream.open(log, exchange.scope(opening.session), message.request_ids)
             except StoreFull as full:
-                raise RequestRefused(503, full.bound, "the gateway takes no new sessions now") from full
-            self._sessions.of(opened).trust(exchange.inbound, cors_of(answer.headers))
-            note_client(self._sessions.of(opened), exchange.request.body)
+                raise RequestRefused(503, full.bound, "the gateway takes no new calls now") from full
+            settings = self._call_settings(FIRST_WITH_STREAMABLE_HTTP)
+            call = Call(upstream, exchange.request, message.request_ids, stream, settings)
+            call.token = CallToken.OFFERED if self._keyed is not None else None
+            return call
 
-        if self._keyed is not None:
-            exchange = msgspec.structs.replace(exchange, send=offer_keys(exchange.send))
-        await self._pass(exchange, note, news.take)
-        if opened:
-            news.tell(self._sessions.of(opened), is_stream=streams)
+        initializing = Initializing(exchange.upstream, exchange.request, offering, begin, opening.take)
+        call = await initializing.wait(exchange.receive, tasks)
+        if call is not None:
+            terms = self._post_terms(exchange, FIRST_WITH_STREAMABLE_HTTP, opens_early=False)
+            on_end = self._metrics.note_reader_end
+            with self._counted():
+                await answer_post(call, terms, self._pace, exchange.receive, exchange.send, on_end)
+
+    def _call_settings(self, knows: Capabilities) -> CallSettings:
+        return CallSettings(
+            answer_bytes=self._settings.answer_bytes,
+            error_bytes=self._settings.error_bytes,
+            sse=self._limits,
+            revision=knows.revision,
+            on_relay=self._metrics.note_relay,
+            on_indeterminate=self._metrics.note_indeterminate,
+        )
+
+    def _post_terms(self, exchange: Exchange, knows: Capabilities, *, opens_early: bool) -> PostTerms:
+        return PostTerms(
+            knows=knows,
+            is_aware=self._read_asked(exchange.inbound) is not None,
+            opens_early=opens_early,
+            prime_after_s=self._settings.prime_after_ms / 1000,
+            retry_ms=self._settings.retry_ms,
+            window=self._limits.window_events,
+            cors=self._facts(exchange).cors.get(exchange.inbound.origin or "", ()),
+        )
 
     async def _answer_call(
         self, exchange: Exchange, log: ReplayLog, message: MessageHead, knows: Capabilities, tasks: TaskGroup
     ) -> None:
         inbound = exchange.inbound
-        assert message.request_id is not None
+        request_ids = message.request_ids
         if self._is_full("reads_at_once"):
             raise RequestRefused(503, "reads_at_once", "the gateway has as many connections as it takes")
         try:
@@ -290,9 +327,9 @@ class Answering:
             is_keyed = self._keyed is not None and asked is not None and asked.given is not None
             if is_keyed and asked is not None:
                 _check_key(exchange, knows, asked)
-            kind = KeyedStream if is_keyed else CallStream
+            kind = BatchStream if message.batch else KeyedStream if is_keyed else CallStream
             session = inbound.session if knows.has_sessions else None
-            stream = await kind.open(log, exchange.scope(session), message.request_id)
+            stream = await kind.open(log, exchange.scope(session), request_ids)
         except StoreFull as full:
             self._metrics.note_limit(full.bound)
             if self._settings.on_budget == "refuse":
@@ -303,18 +340,10 @@ class Answering:
             return
         except SessionEnded:
             raise RequestRefused(404, "mcp-session-id", "the session has ended") from None
-        settings = CallSettings(
-            answer_bytes=self._settings.answer_bytes,
-            error_bytes=self._settings.error_bytes,
-            sse=self._limits,
-            revision=knows.revision,
-            on_relay=self._metrics.note_relay,
-            on_indeterminate=self._metrics.note_indeterminate,
-        )
         adoption = self.adoption
         assert adoption is not None
         upstream = adoption.listen(message, exchange.upstream)
-        call = Call(upstream, exchange.request, message.request_id, stream, settings)
+        call = Call(upstream, exchange.request, request_ids, stream, self._call_settings(knows))
         facts = self._facts(exchange)
         others: list[Watcher] = []
         closing = self._closing(call, knows, asked, tasks)
@@ -325,17 +354,10 @@ class Answering:
             keyed = self._keyed_call(exchange, stream, asked, facts, call, closing)
             others.append(keyed.following)
         entry = adoption.enter(inbound, message, knows, asked, call, facts, tasks, closing)
-        tasks.start_soon(self._run_call, exchange, log, call, message.request_id, entry, keyed)
-        note_request(facts, message.method, exchange.request.body)
-        terms = PostTerms(
-            knows=knows,
-            is_aware=self._read_asked(inbound) is not None,
-            opens_early=knows.has_priming and inbound.accepts_sse and facts.trusts(inbound),
-            prime_after_s=self._settings.prime_after_ms / 1000,
-            retry_ms=self._settings.retry_ms,
-            window=self._limits.window_events,
-            cors=facts.cors.get(inbound.origin or "", ()),
-        )
+        tasks.start_soon(self._run_call, exchange, log, call, request_ids, entry, keyed)
+        note_requests(facts, message, exchange.request.body)
+        is_early = knows.has_priming and not message.batch and inbound.accepts_sse and facts.trusts(inbound)
+        terms = self._post_terms(exchange, knows, opens_early=is_early)
         on_end = self._metrics.note_reader_end
         if entry is None and not others:
             with self._counted():
@@ -350,7 +372,7 @@ class Answering:
         exchange: Exchange,
         log: ReplayLog,
         call: Call,
-        request_id: RequestId,
+        request_ids: tuple[RequestId, ...],
         entry: AdoptableCall | None,
         keyed: KeyedCall | None,
     ) -> None:
@@ -358,7 +380,7 @@ class Answering:
             self._note_head(exchange, call)
 
         assert self.adoption is not None
-        self._open_calls.add(request_id, call.stream)
+        self._open_calls.add(request_ids, call.stream)
         try:
             if keyed is not None and self._keyed is not None:
                 await self._keyed.run(keyed, call, note_head)
@@ -367,7 +389,7 @@ class Answering:
             else:
                 await self.adoption.run(entry, call, note_head)
         finally:
-            self._open_calls.remove(request_id, call.stream)
+            self._open_calls.remove(request_ids, call.stream)
         self.adoption.learn(exchange.inbound, call.stream.scope, call)
         if call.whole is not None and call.whole.status == 404:
             await self._end_session(exchange, log)
@@ -609,6 +631,38 @@ class Answering:
         with suppress(ContinuityError):
             return read_request(inbound.continuity)
         return None
+
+
+class _Opening:
+    """What an `initialize` says of the session that it opens."""
+
+    def __init__(self, exchange: Exchange, log: ReplayLog, sessions: Sessions) -> None:
+        self._news = InitializeNews()
+        self.session = ""
+        #: Whether the answer is a stream of a session.
+        self.streams = False
+        self._exchange = exchange
+        self._log = log
+        self._sessions = sessions
+
+    async def note(self, answer: UpstreamAnswer) -> None:
+        """Note the head of the answer; raises `RequestRefused` where there is no room for a session."""
+        session = header_of(answer.headers, b"mcp-session-id")
+        if session is None or answer.status >= 300:
+            return
+        self.session, self.streams = session.decode("latin-1"), is_stream(answer)
+        try:
+            await self._log.open_session(self._exchange.scope(self.session))
+        except StoreFull as full:
+            raise RequestRefused(503, full.bound, "the gateway takes no new sessions now") from full
+        facts = self._sessions.of(self.session)
+        facts.trust(self._exchange.inbound, cors_of(answer.headers))
+        note_client(facts, self._exchange.request.body)
+
+    async def take(self, piece: bytes) -> None:
+        """Note what the answer declares, before it is passed on."""
+        if self.session:
+            self._news.take(piece, self._sessions.of(self.session), is_stream=self.streams)
 
 
 def _has_scope(exchange: Exchange) -> bool:

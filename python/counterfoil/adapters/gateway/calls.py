@@ -1,4 +1,4 @@
-"""One call upstream: it goes on when its client has gone, and its answer is kept in the call's stream.
+"""One call upstream, or one batch: it goes on when its client has gone, and its answer is kept in its stream.
 
 Only a whole JSON answer that comes while the client still waits for the head is handed over as it is.
 """
@@ -65,7 +65,7 @@ class CallSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Call:
-    """One POSTed request on its way.  `run` it in a task of its own; it raises nothing.
+    """One POSTed request on its way, or a batch.  `run` it in a task of its own; it raises nothing.
 
     `decided` is set once the kind of the answer is known: `stream_headers` for a stream, else `whole`.
     A holder who will not take a whole answer says so by `keep()`, before or after it is there.
@@ -75,7 +75,7 @@ class Call:
         self,
         upstream: Upstream,
         request: UpstreamRequest,
-        request_id: RequestId,
+        request_ids: tuple[RequestId, ...],
         stream: CallStream,
         settings: CallSettings,
     ) -> None:
@@ -93,7 +93,7 @@ class Call:
         self.keeps_whole = False
         self.upstream = upstream
         self.request = request
-        self._request_id = request_id
+        self._request_ids = request_ids
         self._settings = settings
         self._is_kept = False
         self._is_over = False
@@ -103,7 +103,7 @@ class Call:
     @property
     def request_id(self) -> RequestId:
         """The id that its caller gave it."""
-        return self._request_id
+        return self._request_ids[0]
 
     @property
     def is_over(self) -> bool:
@@ -173,7 +173,9 @@ class Call:
         why, executed = Why.CLOSED, Executed.UNKNOWN
         try:
             first = await answer.receive()
-            if self._settings.resumes and has_ids(first):
+            # The ids of a batch's stream are dropped: the revision that has batches knows no polling, and
+            # the client's machine follows one request.
+            if self._settings.resumes and len(self._request_ids) == 1 and has_ids(first):
                 why = await self._drive(answer, first)
             else:
                 await self._copy(answer, first)
@@ -183,7 +185,7 @@ class Call:
             why = Why.TOO_LARGE
         except CounterfoilError:
             pass  # the stream is over, or what the upstream sends is no MCP
-        await self._settle(why, executed)
+        await self._settle(Doubt(why, executed))
 
     async def _copy(self, answer: UpstreamAnswer, piece: bytes) -> None:
         take = await self.stream.open_feed(self._settings.sse, self._settings.on_relay)
@@ -200,14 +202,16 @@ class Call:
             revision=self._settings.revision,
             session=self.stream.scope.session,
             limits=self._settings.sse,
-            request_id=self._request_id,
+            request_id=self._request_ids[0],
         )
         driven = Driven(self.upstream, self.request, append, settings)
         return await driven.run(answer, first)
 
-    async def _settle(self, why: Why, executed: Executed) -> None:
-        if await self.stream.settle(self.error(why, executed)) and executed is Executed.UNKNOWN:
-            self._settings.on_indeterminate()
+    async def _settle(self, doubt: Doubt) -> None:
+        for request_id in self._request_ids:
+            is_settled = await self.stream.settle(doubt.write(request_id))
+            if is_settled and doubt.executed is Executed.UNKNOWN:
+                self._settings.on_indeterminate()
 
     async def _read_whole(self, answer: UpstreamAnswer) -> WholeAnswer:
         limit = self._settings.answer_bytes if answer.status < 300 else self._settings.error_bytes
@@ -230,23 +234,15 @@ class Call:
         whole = self.whole
         if whole is None:
             return
-        error = self._error_of(whole)
+        doubt = _doubt_of(whole)
         if whole.failure is None and whole.status < 300 and whole.body:
             try:
                 await self.stream.append([whole.body])
                 self.stream.note_answer()
             except AnswerTooLarge:
-                error = self.error(Why.TOO_LARGE, Executed.YES)
-        await self.stream.settle(error)
-
-    def _error_of(self, whole: WholeAnswer) -> bytes:
-        if isinstance(whole.failure, UpstreamUnreachable):
-            return self.error(Why.UNSENT, Executed.NO)
-        if whole.failure is not None:
-            return self.error(Why.CLOSED, Executed.UNKNOWN)
-        has_retry_after = header_of(whole.headers, b"retry-after") is not None
-        executed = executed_by_status(whole.status, has_retry_after=has_retry_after)
-        return self.error(Why.STATUS, executed, InbandEvidence(status=whole.status))
+                doubt = Doubt(Why.TOO_LARGE, Executed.YES)
+        for request_id in self._request_ids:
+            await self.stream.settle(doubt.write(request_id))
 
     def doubt(self) -> bytes | None:
         """Return the in-band error that it ended with, in its stream or as a whole answer, if it did."""
@@ -254,11 +250,38 @@ class Call:
         if self.stream.settled is not None or whole is None:
             return self.stream.settled
         is_answer = whole.failure is None and whole.status < 300 and bool(whole.body)
-        return None if is_answer else self._error_of(whole)
+        return None if is_answer else _doubt_of(whole).write(self._request_ids[0])
 
-    def error(self, why: Why, executed: Executed, evidence: InbandEvidence | None = None) -> bytes:
+    def error(self, why: Why, executed: Executed) -> bytes:
         """Return the in-band error of this call."""
-        error = InbandError(
-            request_id=self._request_id, why=why, executed=executed, evidence=evidence or InbandEvidence()
+        return Doubt(why, executed).write(self._request_ids[0])
+
+    def farewells(self) -> list[bytes]:
+        """Return what settles the call where its session ends; of a batch, what is not answered yet."""
+        answered = self.stream.answered
+        ids = (request_id for request_id in self._request_ids if request_id not in answered)
+        return [Doubt(Why.SESSION, Executed.UNKNOWN).write(request_id) for request_id in ids]
+
+
+class Doubt(msgspec.Struct, frozen=True):
+    """Why a call has no answer, and whether it may have run."""
+
+    why: Why
+    executed: Executed
+    evidence: InbandEvidence = InbandEvidence()
+
+    def write(self, request_id: RequestId) -> bytes:
+        """Write the in-band error that tells it."""
+        return write_inband_error(
+            InbandError(request_id=request_id, why=self.why, executed=self.executed, evidence=self.evidence)
         )
-        return write_inband_error(error)
+
+
+def _doubt_of(whole: WholeAnswer) -> Doubt:
+    if isinstance(whole.failure, UpstreamUnreachable):
+        return Doubt(Why.UNSENT, Executed.NO)
+    if whole.failure is not None:
+        return Doubt(Why.CLOSED, Executed.UNKNOWN)
+    has_retry_after = header_of(whole.headers, b"retry-after") is not None
+    executed = executed_by_status(whole.status, has_retry_after=has_retry_after)
+    return Doubt(Why.STATUS, executed, InbandEvidence(status=whole.status))

@@ -301,9 +301,10 @@ async def _write_unattached(
     headers = make_headers(reply.claim, terms.cors)
     lead = write_comment(reply.claim)
     if reply.errors:
-        # Without an id where it is not stored, or not known: a client that sees one asks again.
+        # Without an id to a client that would ask again with it, or read it as an acceptance.
         frames = b"".join(encode_event(write_inband_error(error)) for error in reply.errors)
-        await write_whole(send, headers, lead + (stored if stored and terms.is_aware else frames))
+        keeps_ids = terms.is_aware and stored and reply.claim.verdict in _ACCEPTED
+        await write_whole(send, headers, lead + (stored if keeps_ids else frames))
     elif terms.is_aware or not reply.holds_open:
         await write_whole(send, headers, lead)
     else:

@@ -25,11 +25,22 @@ class MessageKind(Enum):
 
 
 class MessageHead(msgspec.Struct, frozen=True):
-    """What the gateway knows of a message: its kind, and where it has them its id and method."""
+    """What the gateway knows of a message: its kind, and where it has them its id and method.
+
+    `batch` holds the heads of a batch, none where one of them cannot be read in one way.
+    """
 
     kind: MessageKind
     request_id: RequestId | None = None
     method: str | None = None
+    batch: tuple[MessageHead, ...] = ()
+
+    @property
+    def request_ids(self) -> tuple[RequestId, ...]:
+        """The typed ids of the requests in it."""
+        heads = self.batch or (self,)
+        ids = [head.request_id for head in heads if head.kind is MessageKind.REQUEST]
+        return tuple(request_id for request_id in ids if request_id is not None)
 
 
 class _Shape(msgspec.Struct):
@@ -40,18 +51,34 @@ class _Shape(msgspec.Struct):
 
 
 _DECODER = msgspec.json.Decoder(_Shape)
+_BATCH_DECODER = msgspec.json.Decoder(list[_Shape])
 _OTHER = MessageHead(MessageKind.OTHER)
 
 
 def read_message(body: bytes) -> MessageHead:
     """Classify a body.  Ids are typed (1 is not "1"); booleans, fractions and null are none."""
-    if body.lstrip()[:1] == b"[":
-        return MessageHead(MessageKind.BATCH)
     try:
-        shape = _DECODER.decode(body)
-        request_id = _read_id(bytes(shape.id)) if isinstance(shape.id, msgspec.Raw) else None
+        if body.lstrip()[:1] == b"[":
+            return _read_batch(_BATCH_DECODER.decode(body))
+        return _read_head(_DECODER.decode(body))
     except UNREADABLE:
         return _OTHER
+
+
+def _read_batch(shapes: list[_Shape]) -> MessageHead:
+    heads = tuple(_read_head(shape) for shape in shapes)
+    batch = MessageHead(MessageKind.BATCH, batch=heads)
+    is_readable = all(head.kind is not MessageKind.OTHER for head in heads)
+    return batch if is_readable and _are_distinct(batch.request_ids) else MessageHead(MessageKind.BATCH)
+
+
+def _are_distinct(request_ids: tuple[RequestId, ...]) -> bool:
+    """Say whether each has its own answer.  As text: chosen integers can be made to collide in a set."""
+    return len({f"{type(each).__name__} {each}" for each in request_ids}) == len(request_ids)
+
+
+def _read_head(shape: _Shape) -> MessageHead:
+    request_id = _read_id(bytes(shape.id)) if isinstance(shape.id, msgspec.Raw) else None
     has_id = not isinstance(shape.id, msgspec.UnsetType)
     if isinstance(shape.method, str):
         if not has_id:

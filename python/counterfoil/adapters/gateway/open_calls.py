@@ -5,6 +5,8 @@ A call that was cancelled gets no answer: it ends by itself, so that it is not l
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import anyio
 import msgspec
 from counterfoil.adapters.gateway.messages import RequestId
@@ -29,17 +31,18 @@ class OpenCalls:
     def __init__(self) -> None:
         self._streams: dict[tuple[Scope, RequestId], CallStream] = {}
 
-    def add(self, request_id: RequestId, stream: CallStream) -> None:
-        self._streams[stream.scope, request_id] = stream
+    def add(self, request_ids: Iterable[RequestId], stream: CallStream) -> None:
+        for request_id in request_ids:
+            self._streams[stream.scope, request_id] = stream
 
-    def remove(self, request_id: RequestId, stream: CallStream) -> None:
-        if self._streams.get((stream.scope, request_id)) is stream:
-            del self._streams[stream.scope, request_id]
+    def remove(self, request_ids: Iterable[RequestId], stream: CallStream) -> None:
+        for request_id in request_ids:
+            if self._streams.get((stream.scope, request_id)) is stream:
+                del self._streams[stream.scope, request_id]
 
-    def named_in(self, scope: Scope, body: bytes) -> CallStream | None:
-        """Return the running call that a `notifications/cancelled` names."""
-        request_id = cancelled_id(body)
-        return self._streams.get((scope, request_id)) if request_id is not None else None
+    def find(self, scope: Scope, request_id: RequestId) -> CallStream | None:
+        """Return the running call under an id."""
+        return self._streams.get((scope, request_id))
 
 
 def cancelled_id(body: bytes) -> RequestId | None:
@@ -50,7 +53,7 @@ def cancelled_id(body: bytes) -> RequestId | None:
         return None
 
 
-async def end_cancelled(stream: CallStream, settle_s: float) -> None:
-    """End a cancelled call's stream, unless it has its answer by then."""
+async def end_cancelled(stream: CallStream, settle_s: float, request_id: RequestId | None = None) -> None:
+    """End a cancelled call, unless it has its answer by then; of a batch, the request `request_id`."""
     await anyio.sleep(settle_s)
-    await stream.end("cancelled")
+    await stream.cancel(request_id)

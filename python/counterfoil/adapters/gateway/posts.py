@@ -16,7 +16,6 @@ from counterfoil.adapters.gateway.openings import make_headers, make_lead
 from counterfoil.adapters.gateway.sse_out import OnEnd, Opening, Pace, StreamWriter
 from counterfoil.adapters.gateway.upstream import Headers
 from counterfoil.adapters.gateway.watching import run_while_present
-from counterfoil.model.tokens import Executed, Why
 from counterfoil.protocol.revisions import Capabilities
 
 
@@ -90,6 +89,6 @@ async def _write_stream(
         epoch,
         terms.is_aware and terms.knows.has_resumption,
         carries_ids=terms.knows.has_resumption,
-        farewell=call.error(Why.SESSION, Executed.UNKNOWN),
+        farewells=call.farewells,
     )
     await StreamWriter(send, pace, opening, reader, way=call.stream.way).run(receive, on_end)

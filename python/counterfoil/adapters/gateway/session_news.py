@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from counterfoil.adapters.gateway.messages import MessageHead
 from counterfoil.adapters.gateway.sessions import SessionFacts
 from counterfoil.errors import LimitExceeded
 from counterfoil.native import SseParser
@@ -15,26 +16,29 @@ from counterfoil.protocol.unreadable import UNREADABLE
 
 _MAX_BODY_BYTES = 256 << 10
 _MAX_RESOURCES = 1_000
+#: Methods that say what a session's client wants to be told.
+_WISHES = ("resources/subscribe", "resources/unsubscribe", "logging/setLevel")
 #: Levels at which a warning is still wanted (RFC 5424, as MCP names them).
 _WITH_WARNINGS = ("debug", "info", "notice", "warning")
 
 
 class InitializeNews:
-    """Collects the answer to `initialize` as it passes."""
+    """Reads the answer to `initialize` along as it passes."""
 
     def __init__(self) -> None:
         self._body = bytearray()
+        self._is_read = False
 
-    async def take(self, piece: bytes) -> None:
-        if len(self._body) <= _MAX_BODY_BYTES:
-            self._body += piece
-
-    def tell(self, facts: SessionFacts, *, is_stream: bool) -> None:
-        """Note the declared capabilities once the answer has passed."""
+    def take(self, piece: bytes, facts: SessionFacts, *, is_stream: bool) -> None:
+        """Note the declared capabilities, before the piece that completes them is passed on."""
+        if self._is_read or len(self._body) > _MAX_BODY_BYTES:
+            return
+        self._body += piece
         for data in _messages(bytes(self._body), is_stream=is_stream):
             result = _decoded(data).get("result")
             if isinstance(result, dict) and isinstance(result.get("capabilities"), dict):
                 facts.capabilities = frozenset(result["capabilities"])
+                self._is_read = True
 
 
 def note_client(facts: SessionFacts, initialize: bytes) -> None:
@@ -44,11 +48,17 @@ def note_client(facts: SessionFacts, initialize: bytes) -> None:
         facts.client_capabilities = frozenset(params["capabilities"])
 
 
-def note_request(facts: SessionFacts, method: str | None, body: bytes) -> None:
-    """Note what a request that was let through says of the session's wishes."""
-    if method not in ("resources/subscribe", "resources/unsubscribe", "logging/setLevel"):
+def note_requests(facts: SessionFacts, head: MessageHead, body: bytes) -> None:
+    """Note what requests that were let through say of the session's wishes."""
+    if not any(each.method in _WISHES for each in head.batch or (head,)):
         return
-    params = _decoded(body).get("params")
+    for message in msgspec.json.decode(body) if head.batch else [_decoded(body)]:
+        _note_wish(facts, message.get("method"), message.get("params"))
+
+
+def _note_wish(facts: SessionFacts, method: Any, params: Any) -> None:
+    if method not in _WISHES:
+        return
     if not isinstance(params, dict):
         return
     uri, level = params.get("uri"), params.get("level")

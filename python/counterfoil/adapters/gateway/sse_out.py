@@ -5,7 +5,7 @@ It pulls from a reader of the store and keeps no queue; a client that stops read
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
 import anyio.lowlevel
@@ -49,8 +49,8 @@ class Opening(msgspec.Struct, frozen=True):
     """When a client that is sent away comes again."""
     carries_ids: bool = True
     """False where the revision has no event ids."""
-    farewell: bytes = b""
-    """The message that settles an open call when its session ends."""
+    farewells: Callable[[], Sequence[bytes]] = tuple
+    """Returns what settles an open call when its session ends."""
 
 
 #: Told why a connection ended: a reason of the wire, or `client-gone`.
@@ -208,9 +208,9 @@ class StreamWriter:
         return False
 
     def _last_words(self, why: Why) -> bytes:
-        is_open = why is Why.SESSION and self._opening.farewell
-        frame = encode_event(self._opening.farewell) if is_open else b""
-        return frame + self._comment(CommentKind.END, why) if self._opening.is_aware else frame
+        farewells = self._opening.farewells() if why is Why.SESSION else ()
+        frames = b"".join(encode_event(message) for message in farewells)
+        return frames + self._comment(CommentKind.END, why) if self._opening.is_aware else frames
 
     def _comment(self, kind: CommentKind, why: Why | None = None) -> bytes:
         last = self._reader.position if self._opening.names_position else None

@@ -5,7 +5,7 @@ Appends after its end are dropped: whoever ended it has told its reader.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Self
 
 from counterfoil.adapters.gateway.messages import MessageKind, RequestId, read_message
@@ -33,6 +33,8 @@ class CallStream:
         self._has_answer = False
         #: Whether somebody needs to know as soon as it is.
         self.notes_answer = False
+        #: Requests of a batch that have their answers.
+        self.answered: frozenset[RequestId] = frozenset()
         #: Whether an identical call may still get its answer.
         self.is_undelivered = False
         #: Wraps the reader of the connection that the stream was opened for.
@@ -43,9 +45,9 @@ class CallStream:
         self._is_over = False
 
     @classmethod
-    async def open(cls, log: ReplayLog, scope: Scope, request_id: RequestId) -> Self:
+    async def open(cls, log: ReplayLog, scope: Scope, request_ids: Sequence[RequestId]) -> Self:
         """Open the stream before its call goes upstream; raises `StoreFull`."""
-        token = await log.open_call(scope, [request_id])
+        token = await log.open_call(scope, request_ids)
         first_id = await log.position_id(scope, token, 0)
         assert first_id is not None, "a stream that was just opened knows where it begins"
         return cls(log, scope, token, EventId.parse(first_id))
@@ -98,6 +100,10 @@ class CallStream:
             await self._log.end_stream(self.scope, self.token, why=why)
         except _OVER:
             self._is_over = True
+
+    async def cancel(self, _request_id: RequestId | None) -> None:
+        """End the call, which was cancelled and gets no answer."""
+        await self.end("cancelled")
 
     async def attach(self, *, is_aware: bool) -> LogReader:
         """Attach the connection that the stream was opened for."""
