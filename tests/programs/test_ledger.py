@@ -122,13 +122,23 @@ def test_resolve_settles_by_name_or_key_and_keeps_the_note(
     assert "ledger indeterminate" in err
 
 
-def test_resolve_with_a_living_owner_changes_nothing(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """L26."""
+def test_resolve_beside_a_living_owner_is_done_by_the_owner(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """L26: `resolve` goes through the owner; `show` reads beside it, `recover` never does."""
     with SqliteLedger(path).blocking() as ledger:
-        code, _, err = run(capsys, "resolve", path, "order-17", "completed", "--note", "n")
+        code, out, _ = run(capsys, "resolve", path, "order-17", "completed", "--note", "seen in the store")
+        assert code == 0
+        assert "note: seen in the store" in out
+        assert [one.idempotency_key for one in ledger.indeterminate()] == ["3"]
+        code, out, _ = run(capsys, "show", path, "--key", "order-17", "--json")
+        assert (code, records(out)[0]["outcome"]) == (0, "completed")
+        code, _, err = run(capsys, "resolve", path, "order-17", "failed", "--note", "n")
+        assert code == 2
+        assert "ledger indeterminate" in err
+        code, _, err = run(capsys, "recover", path)
         assert code == 2
         assert "owns the database" in err
-        assert [one.idempotency_key for one in ledger.indeterminate()] == ["order-17", "3"]
 
 
 def test_an_ambiguous_name_is_refused(path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,8 +1,8 @@
 """`counterfoil ledger`: what became of calls and events, why one was not run again, and what a person
 decides.
 
-`show`, `indeterminate` and `check` read beside a living owner; `resolve` and `recover` become the owner
-themselves.
+`show`, `indeterminate` and `check` read beside a living owner, and `resolve` asks it; where there is none
+`resolve` becomes the owner itself, as `recover` always does.
 """
 
 from __future__ import annotations
@@ -10,20 +10,19 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from counterfoil.errors import LedgerError, LedgerReadOnly
-from counterfoil.model.ledger_keys import idempotency_key_of
+from counterfoil.errors import LedgerInUse, LedgerReadOnly
 from counterfoil.model.ledger_verdicts import Entry
+from counterfoil.stores.ledger_entries import NAME_LETTERS, is_named, name_entry
 from counterfoil.stores.ledger_sqlite import SqliteLedger
+from counterfoil.stores.ledger_sqlite.owner_door import ResolveRequest, ask_owner
 from counterfoil.stores.ledger_sqlite.reading import LedgerReader, StreamState
 
-#: How many letters of an entry's name are shown; any prefix that fits one entry is accepted.
-_NAME_LETTERS = 12
 _BROKEN = 1
 
 
@@ -79,7 +78,7 @@ def _show(path: Path, arguments: argparse.Namespace) -> int:
             for stream in reader.streams():
                 _print(_stream_json(stream), _stream_lines(stream), arguments)
         for entry in reader.entries():
-            if arguments.key is None or _is_named(entry, arguments.key):
+            if arguments.key is None or is_named(entry, arguments.key):
                 _print(_entry_json(entry), _entry_lines(entry), arguments)
     return 0
 
@@ -112,13 +111,13 @@ def _check(path: Path, arguments: argparse.Namespace) -> int:
 
 
 def _resolve(path: Path, arguments: argparse.Namespace) -> int:
-    # The owner lock is taken first: with a living owner this ends here, and nothing is changed.
-    with SqliteLedger(path).blocking() as ledger:
-        entry = _only_one(ledger.indeterminate(), arguments.name)
-        settled = ledger.resolve(entry, arguments.outcome, note=arguments.note)
-        now = msgspec.structs.replace(
-            entry, state=settled.row.state.value, outcome=settled.row.outcome, note=settled.row.note
-        )
+    request = ResolveRequest(name=arguments.name, outcome=arguments.outcome, note=arguments.note)
+    ledger = SqliteLedger(path)
+    try:
+        with ledger.blocking():
+            now = ledger.resolve_named(request)
+    except LedgerInUse:
+        now = ask_owner(path, request)
     _print(_entry_json(now), _entry_lines(now), arguments)
     return 0
 
@@ -132,24 +131,6 @@ def _recover(path: Path, arguments: argparse.Namespace) -> int:
     else:
         print(f"{done.streams} cursors dropped, {done.doubts} intents are indeterminate now")
     return 0
-
-
-def _only_one(entries: Iterable[Entry], name: str) -> Entry:
-    found = [entry for entry in entries if _is_named(entry, name)]
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        raise LedgerError(f"no entry that waits for a person is called {name}: see `ledger indeterminate`")
-    names = ", ".join(_name(entry) for entry in found[:5])
-    raise LedgerError(f"{len(found)} entries begin with {name}: {names}; give more letters")
-
-
-def _is_named(entry: Entry, text: str) -> bool:
-    return idempotency_key_of(entry.key).startswith(text) or entry.idempotency_key == text
-
-
-def _name(entry: Entry) -> str:
-    return idempotency_key_of(entry.key)[:_NAME_LETTERS]
 
 
 def _warn_provisional(reader: LedgerReader, arguments: argparse.Namespace) -> None:
@@ -168,7 +149,7 @@ def _print(record: dict[str, Any], lines: Iterator[str], arguments: argparse.Nam
 def _entry_json(entry: Entry) -> dict[str, Any]:
     record = msgspec.to_builtins(entry)
     del record["key"]
-    return {"name": idempotency_key_of(entry.key), **record, "changed_at": _date(entry.changed_at)}
+    return {"name": name_entry(entry), **record, "changed_at": _date(entry.changed_at)}
 
 
 def _entry_lines(entry: Entry) -> Iterator[str]:
@@ -176,7 +157,7 @@ def _entry_lines(entry: Entry) -> Iterator[str]:
     outcome = entry.outcome.value if is_settled and entry.outcome is not None else entry.state
     whose = "/".join(part or "-" for part in (entry.tenant, entry.principal, entry.session))
     what = f"{entry.what} {entry.idempotency_key}" + (f" of stream {entry.stream}" if entry.stream else "")
-    yield f"{_name(entry)}  {outcome:13}  {what}  at {entry.server}  for {whose}"
+    yield f"{name_entry(entry)[:NAME_LETTERS]}  {outcome:13}  {what}  at {entry.server}  for {whose}"
     label = f"{entry.label}, " if entry.label else ""
     yield f"    {label}{entry.kind}, attempt {entry.attempt}, {_date(entry.changed_at)}"
     if entry.why or entry.evidence:

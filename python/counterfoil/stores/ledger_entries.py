@@ -5,14 +5,19 @@ Every ledger and the `ledger` program read through it; it writes nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
-from counterfoil.model.ledger_keys import describe_key
+from counterfoil.errors import LedgerError
+from counterfoil.model.ledger_keys import describe_key, idempotency_key_of
 from counterfoil.model.ledger_rows import LedgerRow, RowKind, RowState
 from counterfoil.model.ledger_verdicts import Entry
 from counterfoil.model.tokens import OutcomeToken
 from counterfoil.protocol.ledger_steps import Book, Moment
 
+#: How many letters of an entry's name are shown.
+NAME_LETTERS = 12
 _PAGE = 64
 _INTERRUPTED = (
     "an earlier process wrote the intent and no outcome; it waits for the event to come again, or for you"
@@ -67,3 +72,24 @@ def open_entries(book: Book, moment: Moment, after: bytes) -> list[tuple[bytes, 
                 entry = msgspec.structs.replace(entry, evidence=_INTERRUPTED)
         page.append((key, entry))
     return page
+
+
+def name_entry(entry: Entry) -> str:
+    """Give the name that people call an entry by; any beginning of it that fits one entry will do."""
+    return idempotency_key_of(entry.key)
+
+
+def is_named(entry: Entry, text: str) -> bool:
+    """Say whether a person means this entry: the beginning of its name, or its whole key."""
+    return name_entry(entry).startswith(text) or entry.idempotency_key == text
+
+
+def find_entry(entries: Iterable[Entry], text: str) -> Entry:
+    """Give the one entry that a person means; raises LedgerError where that is none, or several."""
+    found = [entry for entry in entries if is_named(entry, text)]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise LedgerError(f"no entry that waits for a person is called {text}: see `ledger indeterminate`")
+    names = ", ".join(name_entry(entry)[:NAME_LETTERS] for entry in found[:5])
+    raise LedgerError(f"{len(found)} entries begin with {text}: {names}; give more letters")

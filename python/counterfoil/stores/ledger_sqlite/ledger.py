@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, TypeVar
@@ -18,13 +18,15 @@ import counterfoil.stores.ledger_sqlite.unsafe as unsafe
 from counterfoil.errors import ForkedHandle, LedgerClosed, LedgerStalled, ReentrantCall, UnsafeStore
 from counterfoil.limits import Limits
 from counterfoil.model.ledger_keys import EventPlace, encode_stream
-from counterfoil.model.ledger_verdicts import ClaimAnswer, Settled
+from counterfoil.model.ledger_verdicts import ClaimAnswer, Entry, Settled
 from counterfoil.model.tokens import HandlerKind
 from counterfoil.native import Scope
 from counterfoil.protocol import ledger_steps as steps
 from counterfoil.protocol.ledger_steps import Book, Horizon, Intent, Moment, Recovered
 from counterfoil.stores.ledger_blocking import BlockingLedger
+from counterfoil.stores.ledger_entries import describe_entry, find_entry
 from counterfoil.stores.ledger_interface import Transaction
+from counterfoil.stores.ledger_sqlite.owner_door import OwnerDoor, ResolveRequest
 from counterfoil.stores.ledger_sqlite.owner_lock import OwnerLock
 from counterfoil.stores.ledger_sqlite.watch import StallWatch
 from counterfoil.stores.ledger_sqlite.writer import Writer, WriterSettings
@@ -32,6 +34,8 @@ from counterfoil.stores.ledger_stepped import SteppedLedger
 from counterfoil.stores.tickets import Ticket
 
 T = TypeVar("T")
+#: How long an operator's command waits for each step of the writer.
+_OPERATOR_S = 5.0
 
 
 class SqliteLedger(SteppedLedger):
@@ -67,6 +71,7 @@ class SqliteLedger(SteppedLedger):
         self.limits = limits if limits is not None else Limits()
         self._strict = strict_sqlite
         self._lock = OwnerLock(self.path)
+        self._door = OwnerDoor(self.path, self.resolve_named)
         self._pid = os.getpid()
         limits_ = self.limits
         self._settings = WriterSettings(
@@ -109,6 +114,7 @@ class SqliteLedger(SteppedLedger):
             lambda: writer.handler_since, limit_s=self.limits.handler_ms / 1000, on_stalled=self._on_stalled
         )
         self._watch.start()
+        self._door.open()
         return writer.opened
 
     def close_nowait(self) -> Ticket[None]:
@@ -117,6 +123,7 @@ class SqliteLedger(SteppedLedger):
         """
         writer = self._outside_handlers()
         self._writer, self._ending = None, writer
+        self._door.close()
         if self._watch is not None:
             self._watch.stop()
         writer.close()
@@ -185,6 +192,22 @@ class SqliteLedger(SteppedLedger):
     def recover(self) -> Ticket[Recovered]:
         """Distrust what a restored backup cannot know: cursors are dropped, intents become indeterminate."""
         return self._put_step(steps.recover)
+
+    def resolve_named(self, request: ResolveRequest) -> Entry:
+        """Settle what a person calls by a name, and give the entry as it is then; blocks the thread.
+
+        Raises LedgerError where no entry that waits for a person is meant, or several are; StillPending
+        where the ledger is held up, and may write it yet.
+        """
+        entry = find_entry(self._waiting_entries(), request.name)
+        ticket = self.resolve(entry, request.outcome, note=request.note)
+        return describe_entry(entry.key, ticket.wait_blocking(_OPERATOR_S).row)
+
+    def _waiting_entries(self) -> Iterator[Entry]:
+        after = b""
+        while page := self.open_page(after).wait_blocking(_OPERATOR_S):
+            after = page[-1][0]
+            yield from (entry for _, entry in page if entry is not None)
 
     def prove(self, scope: Scope, *, server: str, stream: str) -> Ticket[str | None]:
         """Check that the mark of a stream and the row at the mark were written by one commit; None if so."""

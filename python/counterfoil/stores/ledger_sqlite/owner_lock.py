@@ -62,7 +62,8 @@ class OwnerLock:
                 holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
                 os.close(descriptor)
                 raise LedgerInUse(
-                    f"process {holder} owns the database; `counterfoil ledger show` reads beside it"
+                    f"process {holder} owns the database; `counterfoil ledger show` reads beside it, and "
+                    "`ledger resolve` asks it"
                 ) from None
             identity = _identity_of(self._path)
             _held.add(identity)
