@@ -170,6 +170,22 @@ def test_a_scope_part_that_is_absent_is_not_an_empty_one() -> None:
         assert RING.check(scope, event_id) == KeyCheck.FORGED
 
 
+def test_a_seal_is_verified_by_whoever_holds_its_key_and_by_nobody_else() -> None:
+    seal = RING.seal(b"message").encode()
+    assert RING.check_seal(b"message", seal) == KeyCheck.VERIFIED
+    assert RING.rotated(bytes(32), now_s=2).check_seal(b"message", seal) == KeyCheck.VERIFIED
+    assert KeyRing.from_secret(b"\1" * 32, made_s=1).check_seal(b"message", seal) == KeyCheck.UNKNOWN_KEY
+    assert RING.check_seal(b"another", seal) == KeyCheck.FORGED
+    for index in range(6, len(seal)):
+        changed = seal[:index] + (b"A" if seal[index : index + 1] != b"A" else b"B") + seal[index + 1 :]
+        assert RING.check_seal(b"message", changed) == KeyCheck.FORGED
+
+
+@pytest.mark.parametrize("text", [b"", b"abc", b"\xff" * 49, RING.seal(b"m").encode()[:-1]])
+def test_text_that_is_no_seal_is_forged(text: bytes) -> None:
+    assert RING.check_seal(b"m", text) == KeyCheck.FORGED
+
+
 def test_a_check_is_no_bool() -> None:
     with pytest.raises(TypeError, match="KeyCheck"):
         bool(RING.check(Scope(), some_id()))

@@ -526,6 +526,12 @@ class KeyRing:
     def check(self, scope: Scope, event_id: EventId) -> KeyCheck:
         """Judge an ID's tag in this scope, in constant time."""
 
+    def seal(self, message: bytes) -> str:
+        """Seal a message of one process to another that holds the same ring; returns ASCII text."""
+
+    def check_seal(self, message: bytes, seal: bytes) -> KeyCheck:
+        """Judge a seal in constant time; text that is none is forged."""
+
     def event_id(
         self, scope: Scope, *, stream: StreamToken, epoch: str, sequence: int, digest: str
     ) -> EventId:

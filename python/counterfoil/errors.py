@@ -80,6 +80,25 @@ class GatewayNotRunning(CounterfoilError, RuntimeError):
     """The gateway was asked before it was started."""
 
 
+# --- workers and peers
+
+
+class PeerError(CounterfoilError, ConnectionError):
+    """Another process of the same gateway could not be asked, or did not finish its reply."""
+
+
+class PeerAbsent(PeerError):
+    """Nothing listens at its address: nothing was asked."""
+
+
+class PeerBroken(PeerError):
+    """The exchange broke, fell silent, or was not what one process of a gateway says to another."""
+
+
+class WorkersFailed(CounterfoilError, RuntimeError):
+    """A worker died again and again, so that the gateway was ended; its log says what it died of."""
+
+
 # --- event store
 
 

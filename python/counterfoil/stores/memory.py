@@ -45,12 +45,16 @@ class MemoryRelay:
 
 
 class MemoryReplayLog:
-    """A `ReplayLog` over a `ReplayStore`; both faces may be used at once."""
+    """A `ReplayLog` over a `ReplayStore`; both faces may be used at once.
 
-    __slots__ = ("store",)
+    `owner` says which process this is in every stream that is opened, where there are several.
+    """
 
-    def __init__(self, store: ReplayStore) -> None:
+    __slots__ = ("owner", "store")
+
+    def __init__(self, store: ReplayStore, *, owner: int = 0) -> None:
         self.store = store
+        self.owner = owner
 
     async def open_session(self, scope: Scope) -> None:
         """See `ReplayLog.open_session`."""
@@ -60,11 +64,11 @@ class MemoryReplayLog:
         self, scope: Scope, request_ids: Sequence[int | float | str], *, owner: int = 0
     ) -> StreamToken:
         """See `ReplayLog.open_call`."""
-        return self.store.open_call(scope, request_ids, owner=owner)
+        return self.store.open_call(scope, request_ids, owner=owner or self.owner)
 
     async def open_standalone(self, scope: Scope, *, owner: int = 0) -> StreamToken:
         """See `ReplayLog.open_standalone`."""
-        return self.store.open_standalone(scope, owner=owner)
+        return self.store.open_standalone(scope, owner=owner or self.owner)
 
     async def append(self, scope: Scope, stream: StreamToken, events: Iterable[bytes | str]) -> list[str]:
         """See `ReplayLog.append`."""
@@ -121,7 +125,12 @@ class MemoryReplayLog:
     ) -> Reader:
         """See `ReplayLog.resume`."""
         return self.store.resume(
-            scope, last_event_id, aware=aware, want_new=want_new, attach_lost=attach_lost, owner=owner
+            scope,
+            last_event_id,
+            aware=aware,
+            want_new=want_new,
+            attach_lost=attach_lost,
+            owner=owner or self.owner,
         )
 
     async def set_keys(self, keys: KeyRing) -> None:

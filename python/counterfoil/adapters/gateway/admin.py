@@ -37,19 +37,9 @@ class AdminApp:
             ready = self._gateway.is_ready
             return (200 if ready else 503), _JSON, msgspec.json.encode({"ready": ready})
         if path == "/metrics":
-            adoption = self._gateway.adoption
-            counts = adoption.counts if adoption is not None else None
-            text = self._gateway.metrics.write(await self._gateway.statistics(), counts)
-            return 200, ((b"content-type", CONTENT_TYPE),), text
+            metrics, _ = await self._gateway.report()
+            return 200, ((b"content-type", CONTENT_TYPE),), metrics
         if path == "/status":
-            return 200, _JSON, await self._status()
+            _, status = await self._gateway.report()
+            return 200, _JSON, status
         return 404, _JSON, b'{"error":"no such page"}'
-
-    async def _status(self) -> bytes:
-        statistics = await self._gateway.statistics()
-        facts = {
-            "ready": self._gateway.is_ready,
-            "observe": self._gateway.settings.observe,
-            "store": statistics,
-        }
-        return msgspec.json.encode(facts)

@@ -11,9 +11,11 @@ from contextlib import contextmanager, nullcontext, suppress
 import anyio
 import msgspec
 from anyio.abc import TaskGroup
+from counterfoil.adapters.gateway.across import SETTLED, Across, Passing
 from counterfoil.adapters.gateway.adoption.connection import Watcher
 from counterfoil.adapters.gateway.adoption.entries import AdoptableCall
 from counterfoil.adapters.gateway.adoption.front import Adoption
+from counterfoil.adapters.gateway.adoption.held import send_end
 from counterfoil.adapters.gateway.adoption.settled import tell_settled
 from counterfoil.adapters.gateway.answers import send_answer
 from counterfoil.adapters.gateway.asgi import Receive, Send
@@ -61,11 +63,14 @@ from counterfoil.adapters.gateway.upstream import (
     is_stream,
 )
 from counterfoil.adapters.gateway.verdict_log import VerdictLog
+from counterfoil.adapters.peers.carrying import Reached
+from counterfoil.adapters.peers.owners import Place
 from counterfoil.errors import (
     ContinuityError,
     ForeignEventId,
     MalformedCallKey,
     MalformedEventId,
+    PeerBroken,
     RequestRefused,
     SessionEnded,
     StoreFull,
@@ -103,6 +108,8 @@ class Exchange(msgspec.Struct, frozen=True):
     request: UpstreamRequest
     receive: Receive
     send: Send
+    via: str | None = None
+    """Which process passed it on: then it is answered here, and goes no further."""
 
     def scope(self, session: str | None) -> Scope:
         """Return whose request it is.  Callers that nothing tells apart are one principal, `ANONYMOUS`."""
@@ -122,7 +129,9 @@ class Answering:
         verdicts: VerdictLog,
         metrics: Metrics,
         ledger: Ledger | None = None,
+        across: Across | None = None,
     ) -> None:
+        self._across = across
         self._settings = settings
         self._log = log
         self._limits = limits
@@ -136,8 +145,8 @@ class Answering:
         self._patience = Patience()
         self.draining = Draining()
         self._connections = 0
-        self._open_calls = OpenCalls()
-        self._sessions = Sessions(settings.known_sessions)
+        self.open_calls = OpenCalls()
+        self.sessions = Sessions(settings.known_sessions)
         self._legs = (
             StandaloneLegs(
                 log,
@@ -220,7 +229,7 @@ class Answering:
         tap: Tap | None = None
         scope = exchange.scope(exchange.inbound.session)
         if message is not None and message.method == "initialize":
-            opening = _Opening(exchange, log, self._sessions)
+            opening = _Opening(exchange, log, self.sessions, self._across)
             await self._pass(exchange, opening.note, opening.take)
             return
         if _has_scope(exchange) and exchange.inbound.method == "GET" and exchange.inbound.cursor is not None:
@@ -238,20 +247,51 @@ class Answering:
             scope, message, exchange.request.body
         ):
             await send_answer(exchange.send, 202, ())
+        elif message.request_id is not None and await self._answered_elsewhere(exchange, message.request_id):
+            return
         elif message.request_id is None or facts.server_requests.note_answer(message.request_id):
             await self._pass(exchange)
         else:
             await send_answer(exchange.send, 202, ())
 
+    async def _answered_elsewhere(self, exchange: Exchange, request_id: RequestId) -> bool:
+        """Leave an answer to the process whose stream asked for it; False where it is passed on here."""
+        if self._across is None or exchange.via is not None:
+            return False
+        passing = self._passing(exchange, exchange.scope(exchange.inbound.session))
+        found = await self._across.who_asked(passing.scope, request_id)
+        if found == SETTLED:
+            await send_answer(exchange.send, 202, ())
+            return True
+        return isinstance(found, Place) and await self._across.forward(passing, found)
+
+    async def _cancelled_elsewhere(self, exchange: Exchange, scope: Scope, body: bytes) -> bool:
+        """Leave a cancellation to the process that runs the call; False where nobody else does."""
+        request_id = cancelled_id(body)
+        if self._across is None or exchange.via is not None or request_id is None:
+            return False
+        if self.open_calls.has(scope, request_id):
+            return False
+        if self.adoption is not None and self.adoption.knows_call(scope, request_id):
+            return False
+        place = await self._across.who_runs(scope, request_id)
+        if place is None:
+            return False
+        with suppress(PeerBroken):  # said twice it means the same
+            return await self._across.forward(self._passing(exchange, scope), place)
+        return False
+
     async def _answer_cancellation(self, exchange: Exchange, tasks: TaskGroup) -> None:
         """Pass a cancellation on; a call that it stopped gets no answer, and ends a little later."""
         scope = exchange.scope(exchange.inbound.session)
         body = exchange.request.body
+        if await self._cancelled_elsewhere(exchange, scope, body):
+            return
         if self.adoption is not None and await self.adoption.takes_cancellation(scope, body, tasks):
             await send_answer(exchange.send, 202, ())
             return
         request_id = cancelled_id(body)
-        stream = self._open_calls.find(scope, request_id) if request_id is not None else None
+        stream = self.open_calls.find(scope, request_id) if request_id is not None else None
         await self._pass(exchange)
         if stream is not None:
             tasks.start_soon(end_cancelled, stream, self._settings.cancel_settle_s, request_id)
@@ -270,7 +310,7 @@ class Answering:
         self, exchange: Exchange, log: ReplayLog, message: MessageHead, tasks: TaskGroup
     ) -> None:
         """Pass a JSON answer as it is; a stream gets ids from the head on, which names its session."""
-        opening = _Opening(exchange, log, self._sessions)
+        opening = _Opening(exchange, log, self.sessions, self._across)
         offering = exchange.send if self._keyed is None else offer_keys(exchange.send)
 
         async def begin(answer: UpstreamAnswer, upstream: Upstream) -> Call | None:
@@ -355,7 +395,8 @@ class Answering:
             others.append(keyed.following)
         entry = adoption.enter(inbound, message, knows, asked, call, facts, tasks, closing)
         tasks.start_soon(self._run_call, exchange, log, call, request_ids, entry, keyed)
-        note_requests(facts, message, exchange.request.body)
+        if note_requests(facts, message, exchange.request.body) and self._across is not None:
+            self._across.tell_wish(call.stream.scope, exchange.request.body)
         is_early = knows.has_priming and not message.batch and inbound.accepts_sse and facts.trusts(inbound)
         terms = self._post_terms(exchange, knows, opens_early=is_early)
         on_end = self._metrics.note_reader_end
@@ -380,7 +421,7 @@ class Answering:
             self._note_head(exchange, call)
 
         assert self.adoption is not None
-        self._open_calls.add(request_ids, call.stream)
+        self.open_calls.add(request_ids, call.stream)
         try:
             if keyed is not None and self._keyed is not None:
                 await self._keyed.run(keyed, call, note_head)
@@ -389,10 +430,12 @@ class Answering:
             else:
                 await self.adoption.run(entry, call, note_head)
         finally:
-            self._open_calls.remove(request_ids, call.stream)
-        self.adoption.learn(exchange.inbound, call.stream.scope, call)
+            self.open_calls.remove(request_ids, call.stream)
+        learnt = self.adoption.learn(exchange.inbound, call.stream.scope, call)
+        if learnt is not None and self._across is not None:
+            self._across.tell_tools(learnt[0], call.stream.scope, learnt[1])
         if call.whole is not None and call.whole.status == 404:
-            await self._end_session(exchange, log)
+            await self._end_session(exchange)
 
     def _note_head(self, exchange: Exchange, call: Call) -> None:
         """Learn from the head of an answer whether the caller is let in."""
@@ -404,6 +447,8 @@ class Answering:
             facts.trust(exchange.inbound, cors_of(headers))
         elif status in (401, 403, 404):
             facts.distrust()
+            if self._across is not None:
+                self._across.tell_distrusted(call.stream.scope)
 
     async def _answer_get(
         self, exchange: Exchange, log: ReplayLog, knows: Capabilities, tasks: TaskGroup
@@ -416,8 +461,13 @@ class Answering:
             await self._pass(exchange)
             return
         scope = exchange.scope(inbound.session if knows.has_sessions else None)
+        reached = None
+        if self._across is not None and exchange.via is None:
+            reached = await self._forward_get(exchange, scope, cursor)
+            if reached in (Reached.ANSWERED, Reached.LEFT):
+                return
         closing = self._closings.find(scope, token) if token is not None else None
-        if not is_call:
+        if not is_call and reached is not Reached.UNREACHABLE:
             assert self._legs is not None
             refusal = await self._legs.ensure(tasks, scope, exchange.upstream, exchange.request)
             if refusal is not None:
@@ -443,6 +493,8 @@ class Answering:
             draining=self.draining,
             patience=self._patience,
             is_full=self._is_full("reads_at_once"),
+            is_out_of_reach=reached is Reached.UNREACHABLE,
+            via=exchange.via,
         )
 
         def settle(request_ids: Sequence[object]) -> None:
@@ -489,6 +541,23 @@ class Answering:
         finally:
             watched.close()
 
+    async def _forward_get(self, exchange: Exchange, scope: Scope, cursor: str | None) -> Reached | None:
+        assert self._across is not None
+        if self._is_full("reads_at_once"):
+            return None
+        with self._counted():
+            return await self._across.forward_get(self._passing(exchange, scope), cursor)
+
+    def _passing(self, exchange: Exchange, scope: Scope) -> Passing:
+        return Passing(
+            exchange.inbound,
+            exchange.identity,
+            exchange.request.body,
+            exchange.receive,
+            exchange.send,
+            scope,
+        )
+
     def _interruption(self, scope: Scope, facts: SessionFacts) -> Interruption | None:
         """What tells an unaware client of a loss while it reads its standalone stream."""
         losses = self._legs.losses_of(scope) if self._legs is not None else None
@@ -504,14 +573,20 @@ class Answering:
     async def _answer_delete(self, exchange: Exchange, log: ReplayLog, tasks: TaskGroup) -> None:
         scope = exchange.scope(exchange.inbound.session)
         assert self.adoption is not None
-        if self.adoption.holds_end(scope, exchange.upstream, exchange.request, tasks):
-            await self._end_session(exchange, log)
+        upstream, needing = exchange.upstream, []
+        if self._across is not None and (needing := await self._across.who_needs(scope)):
+            upstream = self._across.hold_end(upstream, scope, needing, tasks)
+        is_held = self.adoption.holds_end(scope, upstream, exchange.request, tasks)
+        if is_held or needing:
+            if not is_held:
+                tasks.start_soon(send_end, upstream, exchange.request)
+            await self._end_session(exchange, but=needing)
             await send_answer(exchange.send, 200, ())
             return
 
         async def note(answer: UpstreamAnswer) -> None:
             if answer.status < 300 or answer.status == 404:
-                await self._end_session(exchange, log)
+                await self._end_session(exchange)
 
         await self._pass(exchange, note)
 
@@ -529,16 +604,24 @@ class Answering:
         finally:
             self._connections -= 1
 
-    async def _end_session(self, exchange: Exchange, log: ReplayLog) -> None:
+    async def _end_session(self, exchange: Exchange, *, but: Sequence[Place] = ()) -> None:
         session = exchange.inbound.session
         if session is None:
             return
         scope = exchange.scope(session)
+        await self.end_scope(scope)
+        if self._across is not None:
+            await self._across.tell_end(scope, but=but)
+
+    async def end_scope(self, scope: Scope) -> None:
+        """End a session here: its readers, its streams, what is remembered of it."""
         kept = self.adoption.leave_session(scope) if self.adoption is not None else ()
-        await log.delete_session(scope, keep=kept)
+        if self._log is not None:
+            await self._log.delete_session(scope, keep=kept)
         if self._legs is not None:
             self._legs.stop(scope)
-        self._sessions.forget(session)
+        if scope.session is not None:
+            self.sessions.forget(scope.session)
 
     async def _pass(
         self,
@@ -619,10 +702,10 @@ class Answering:
         """Return what is remembered of a session, or where there is none of a principal."""
         identity, session = exchange.identity, exchange.inbound.session
         if session is not None:
-            return self._sessions.of(session)
+            return self.sessions.of(session)
         if identity.principal is None:
             return SessionFacts()
-        return self._sessions.of(f"\0{identity.tenant}\0{identity.principal}")
+        return self.sessions.of(f"\0{identity.tenant}\0{identity.principal}")
 
     def _read_asked(self, inbound: Inbound) -> ContinuityRequest | None:
         """What an aware client asks for; a text that nobody can read makes no client aware."""
@@ -636,8 +719,9 @@ class Answering:
 class _Opening:
     """What an `initialize` says of the session that it opens."""
 
-    def __init__(self, exchange: Exchange, log: ReplayLog, sessions: Sessions) -> None:
+    def __init__(self, exchange: Exchange, log: ReplayLog, sessions: Sessions, across: Across | None) -> None:
         self._news = InitializeNews()
+        self._across = across
         self.session = ""
         #: Whether the answer is a stream of a session.
         self.streams = False
@@ -658,11 +742,16 @@ class _Opening:
         facts = self._sessions.of(self.session)
         facts.trust(self._exchange.inbound, cors_of(answer.headers))
         note_client(facts, self._exchange.request.body)
+        if self._across is not None:
+            await self._across.tell_opened(self._exchange.scope(self.session), facts)
 
     async def take(self, piece: bytes) -> None:
         """Note what the answer declares, before it is passed on."""
-        if self.session:
-            self._news.take(piece, self._sessions.of(self.session), is_stream=self.streams)
+        if not self.session:
+            return
+        facts = self._sessions.of(self.session)
+        if self._news.take(piece, facts, is_stream=self.streams) and self._across is not None:
+            self._across.tell_facts(self._exchange.scope(self.session), facts)
 
 
 def _has_scope(exchange: Exchange) -> bool:

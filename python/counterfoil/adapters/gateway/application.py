@@ -5,27 +5,40 @@ Mount it, or serve it by itself; it must run (its lifespan, or `running()`) befo
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import anyio
+import msgspec
 from anyio.abc import TaskGroup
+from counterfoil.adapters.gateway.across import Across
 from counterfoil.adapters.gateway.adoption.front import Adoption
 from counterfoil.adapters.gateway.answering import Answering, Exchange
 from counterfoil.adapters.gateway.answers import ClientGone, read_body, send_refusal
 from counterfoil.adapters.gateway.asgi import Message, Receive, Scope, Send
 from counterfoil.adapters.gateway.guards import Guards
 from counterfoil.adapters.gateway.headers import pass_request_headers
-from counterfoil.adapters.gateway.inbound import read_inbound
+from counterfoil.adapters.gateway.inbound import Inbound, read_inbound
+from counterfoil.adapters.gateway.inbox import GatewayInbox
 from counterfoil.adapters.gateway.lifespan import run_lifespan
-from counterfoil.adapters.gateway.metrics import Metrics
+from counterfoil.adapters.gateway.metrics import Metrics, write_peer_metrics
 from counterfoil.adapters.gateway.passthrough import AnswerBroken
 from counterfoil.adapters.gateway.routes import Route, UpstreamLike, make_routes
-from counterfoil.adapters.gateway.scopes import Scopes
+from counterfoil.adapters.gateway.scopes import Identity, Scopes
 from counterfoil.adapters.gateway.settings import GatewaySettings
 from counterfoil.adapters.gateway.upstream import UpstreamRequest
 from counterfoil.adapters.gateway.verdict_log import OnVerdict, VerdictLog
-from counterfoil.errors import GatewayNotRunning, RequestRefused, UpstreamBroken, UpstreamUnreachable
+from counterfoil.adapters.peers.carrying import AnswerCut
+from counterfoil.adapters.peers.peers import Peers
+from counterfoil.adapters.peers.wire import Forwarded
+from counterfoil.errors import (
+    ConfigError,
+    GatewayNotRunning,
+    PeerBroken,
+    RequestRefused,
+    UpstreamBroken,
+    UpstreamUnreachable,
+)
 from counterfoil.limits import Limits
 from counterfoil.stores.interface import ReplayLog
 from counterfoil.stores.ledger_interface import Ledger
@@ -40,6 +53,7 @@ class Gateway:
     `upstream` is a URL, an ASGI app, a function that names a URL for a request, or a list of `Route`s.
     `scope` says whose a request is (`scope_from_header`, `Scopes`); without it callers are told apart by
     their MCP session.  `ledger` honours the keys that calls give; it is open while the gateway runs.
+    `peers` are the other processes of the same gateway, each with a store of its own under the same keys.
     """
 
     def __init__(
@@ -52,10 +66,16 @@ class Gateway:
         limits: Limits | None = None,
         on_verdict: OnVerdict | None = None,
         ledger: Ledger | None = None,
+        peers: Peers | None = None,
     ) -> None:
         self.settings = settings or GatewaySettings()
         self.metrics = Metrics()
-        self._log = MemoryReplayLog(store) if isinstance(store, ReplayStore) else store
+        owner = peers.own.number if peers is not None else 0
+        self._log = MemoryReplayLog(store, owner=owner) if isinstance(store, ReplayStore) else store
+        if peers is not None and not isinstance(self._log, MemoryReplayLog):
+            raise ConfigError("peers", "processes that ask each other keep a ReplayStore each")
+        self._peers = peers
+        self._across = Across(peers) if peers is not None else None
         self._answering = Answering(
             self.settings,
             self._log,
@@ -63,6 +83,7 @@ class Gateway:
             VerdictLog(self.metrics, on_verdict),
             self.metrics,
             ledger,
+            self._across,
         )
         self._is_draining = False
         self._routes = make_routes(upstream)
@@ -92,13 +113,27 @@ class Gateway:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Run the gateway while the block is open; an app that mounts it opens this in its own lifespan."""
-        async with anyio.create_task_group() as tasks, self._routes.running(tasks):
+        async with anyio.create_task_group() as tasks, self._routes.running(tasks), self._listening(tasks):
             self._tasks = tasks
             try:
                 yield
             finally:
                 self._tasks = None
                 tasks.cancel_scope.cancel()
+
+    @asynccontextmanager
+    async def _listening(self, tasks: TaskGroup) -> AsyncIterator[None]:
+        """Be there for the other processes, if there are any."""
+        if self._peers is None or self._across is None or self._log is None:
+            yield
+            return
+        inbox = GatewayInbox(self, self._answering, self._log, tasks)
+        self._across.tasks = tasks
+        try:
+            async with self._peers.running(inbox, max_body_bytes=self.settings.body_bytes):
+                yield
+        finally:
+            self._across.tasks = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -109,6 +144,43 @@ class Gateway:
             raise RuntimeError(f"the gateway speaks HTTP only, not {scope['type']}")
 
     async def _answer_or_refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def answer(noted: Send, tasks: TaskGroup) -> None:
+            inbound = read_inbound(scope, max_header_bytes=self.settings.header_bytes)
+            self._guards.check(inbound)
+            identity = self._scopes.identify(inbound)
+            body = await read_body(
+                receive, max_bytes=self.settings.body_bytes, within_s=self.settings.body_deadline_s
+            )
+            await self._answer(inbound, identity, body, receive, noted, tasks)
+
+        await self._refuse_what_fails(answer, send)
+
+    async def answer_forwarded(self, request: Forwarded, receive: Receive, send: Send) -> None:
+        """Answer a request that another process of this gateway took, checked and passed on."""
+        if self._tasks is None:
+            return  # as good as gone
+
+        async def answer(noted: Send, tasks: TaskGroup) -> None:
+            identity = Identity(request.tenant, request.principal)
+            await self._answer(
+                request.inbound, identity, request.body, receive, noted, tasks, via=request.via
+            )
+
+        await self._refuse_what_fails(answer, send)
+
+    async def report(self) -> tuple[bytes, bytes]:
+        """Return the metrics of this process as Prometheus text, and its status as JSON."""
+        statistics = await self.statistics()
+        counts = self.adoption.counts if self.adoption is not None else None
+        metrics = self.metrics.write(statistics, counts)
+        if self._peers is not None:
+            metrics += write_peer_metrics(self._peers)
+        facts = {"ready": self.is_ready, "observe": self.settings.observe, "store": statistics}
+        return metrics, msgspec.json.encode(facts)
+
+    async def _refuse_what_fails(
+        self, answer: Callable[[Send, TaskGroup], Awaitable[None]], send: Send
+    ) -> None:
         tasks = self._tasks
         if tasks is None:
             raise GatewayNotRunning("the gateway does not run: serve it with lifespan, or open `running()`")
@@ -120,32 +192,36 @@ class Gateway:
             await send(message)
 
         try:
-            await self._answer(scope, receive, send_noted, tasks)
+            await answer(send_noted, tasks)
             return
         except ClientGone:
             return
-        except AnswerBroken:
+        except (AnswerBroken, AnswerCut):
             return  # an answer that is not completed makes the server close the connection
         except RequestRefused as refused:
             refusal = refused
         except UpstreamUnreachable as error:
             refusal = RequestRefused(502, "upstream", f"{error}; the request was not applied")
-        except UpstreamBroken as error:
+        except (UpstreamBroken, PeerBroken) as error:
             refusal = RequestRefused(502, "upstream", f"{error}; what became of the request is not known")
         if refusal.status in (408, 413, 431, 503):
             self.metrics.note_limit(refusal.field)
         if not opened:
             await send_refusal(send, refusal)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send, tasks: TaskGroup) -> None:
-        inbound = read_inbound(scope, max_header_bytes=self.settings.header_bytes)
-        self._guards.check(inbound)
-        identity = self._scopes.identify(inbound)
-        body = await read_body(
-            receive, max_bytes=self.settings.body_bytes, within_s=self.settings.body_deadline_s
-        )
+    async def _answer(
+        self,
+        inbound: Inbound,
+        identity: Identity,
+        body: bytes,
+        receive: Receive,
+        send: Send,
+        tasks: TaskGroup,
+        *,
+        via: str | None = None,
+    ) -> None:
         upstream, target = await self._routes.find(inbound)
         headers = pass_request_headers(inbound.headers, strip=self._scopes.internal_fields)
         request = UpstreamRequest(inbound.method, target, headers, body, inbound.leg)
-        exchange = Exchange(inbound, identity, upstream, request, receive, send)
+        exchange = Exchange(inbound, identity, upstream, request, receive, send, via)
         await self._answering.answer(exchange, tasks)

@@ -62,6 +62,10 @@ class GetTerms(msgspec.Struct, frozen=True, kw_only=True):
     patience: Patience
     is_full: bool
     """Too many connections read already: row 6, at once."""
+    is_out_of_reach: bool = False
+    """The process that holds the stream could not be asked: row 6, at once."""
+    via: str | None = None
+    """Which process passed the resume on."""
 
     @property
     def is_aware(self) -> bool:
@@ -91,8 +95,10 @@ async def answer_get(
     `notices` makes the frames that tell the loss of a standalone stream, `interruption` waits for such a
     loss while the stream is read.  Raises `SessionEnded` (row 1).
     """
-    full = Unverifiable(evidence=StoreEvidence(row=6), why=Why.LIMIT, next=Next.RETRY)
-    found = full if terms.is_full else await _resume(log, scope, terms, receive)
+    why = Why.STORE if terms.is_out_of_reach else Why.LIMIT
+    full = Unverifiable(evidence=StoreEvidence(row=6), why=why, next=Next.RETRY)
+    is_put_off = terms.is_full or terms.is_out_of_reach
+    found = full if is_put_off else await _resume(log, scope, terms, receive)
     if found is None:
         return
     if isinstance(found, Unverifiable):
@@ -116,6 +122,8 @@ async def answer_get(
         is_strict=terms.wants(Want.STRICT),
         stops_foreign=terms.stops_foreign,
     )
+    if terms.via is not None:
+        reply = msgspec.structs.replace(reply, claim=msgspec.structs.replace(reply.claim, via=terms.via))
     if reply.status != 200:
         await _refuse(reply, send)
     elif not reader.is_attached:
@@ -249,7 +257,11 @@ async def _put_off(
     verdict = Unverifiable(evidence=StoreEvidence(row=7), why=Why.UNKNOWN_STREAM, next=Next.RECONCILE)
     tell(verdict, stream)
     claim = ContinuityClaim(
-        verdict=VerdictToken.UNVERIFIABLE, why=verdict.why, next=verdict.next, executed=Executed.UNKNOWN
+        verdict=VerdictToken.UNVERIFIABLE,
+        why=verdict.why,
+        next=verdict.next,
+        executed=Executed.UNKNOWN,
+        via=terms.via,
     )
     error = InbandError(
         request_id=request_id,
@@ -268,7 +280,11 @@ async def _put_off(
 async def _ask_again(verdict: Unverifiable, terms: GetTerms, send: Send) -> None:
     """Row 6: the cursor is kept, and the client asks again later."""
     claim = ContinuityClaim(
-        verdict=VerdictToken.UNVERIFIABLE, why=verdict.why, next=verdict.next, echo=terms.cursor
+        verdict=VerdictToken.UNVERIFIABLE,
+        why=verdict.why,
+        next=verdict.next,
+        echo=terms.cursor,
+        via=terms.via,
     )
     if terms.wants(Want.STRICT):
         fields = ((b"retry-after", b"2"), (b"cache-control", b"no-store"), claim_field(claim))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
+from typing import Protocol
 
 import msgspec
 from counterfoil.adapters.gateway.adoption.adoption_log import AdoptionCounts
@@ -19,6 +20,22 @@ from counterfoil.stores.replay.statistics import ReplayStatistics
 _BOUNDS_S = (0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.0025, 0.005, 0.01, 0.05)
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+
+
+class TakenCounters(Protocol):
+    """What peers asked of a process, and what was refused to whoever asked."""
+
+    requests: Counter[str]
+    refused: Counter[str]
+
+
+class PeerCounters(Protocol):
+    """What a process asked of its peers, by outcome."""
+
+    counts: Counter[str]
+
+    @property
+    def taken(self) -> TakenCounters: ...
 
 
 class Metrics:
@@ -84,6 +101,17 @@ class Metrics:
             yield f'counterfoil_relay_seconds_bucket{{le="{bound}"}} {total}'
         yield f"counterfoil_relay_seconds_sum {self._relay_s:.6f}"
         yield f"counterfoil_relay_seconds_count {total}"
+
+
+def write_peer_metrics(peers: PeerCounters) -> bytes:
+    """Return what passed between the processes of one gateway, as Prometheus text."""
+    taken = peers.taken
+    lines = [
+        *_family("forwards_total", "counter", _pairs(("outcome",), peers.counts)),
+        *_family("peer_requests_total", "counter", _pairs(("kind",), taken.requests)),
+        *_family("peer_refusals_total", "counter", _pairs(("why",), taken.refused)),
+    ]
+    return ("\n".join(lines) + "\n").encode()
 
 
 def _pairs(names: tuple[str, ...], counts: Counter[tuple[str, str]] | Counter[str]) -> list[tuple[str, int]]:

@@ -44,6 +44,9 @@ class OpenCalls:
         """Return the running call under an id."""
         return self._streams.get((scope, request_id))
 
+    def has(self, scope: Scope, request_id: RequestId) -> bool:
+        return (scope, request_id) in self._streams
+
 
 def cancelled_id(body: bytes) -> RequestId | None:
     """Return the typed id of the request that a `notifications/cancelled` names."""

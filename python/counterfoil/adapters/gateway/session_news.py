@@ -29,16 +29,17 @@ class InitializeNews:
         self._body = bytearray()
         self._is_read = False
 
-    def take(self, piece: bytes, facts: SessionFacts, *, is_stream: bool) -> None:
-        """Note the declared capabilities, before the piece that completes them is passed on."""
+    def take(self, piece: bytes, facts: SessionFacts, *, is_stream: bool) -> bool:
+        """Note the declared capabilities, before the piece that completes them is passed on; True with it."""
         if self._is_read or len(self._body) > _MAX_BODY_BYTES:
-            return
+            return False
         self._body += piece
         for data in _messages(bytes(self._body), is_stream=is_stream):
             result = _decoded(data).get("result")
             if isinstance(result, dict) and isinstance(result.get("capabilities"), dict):
                 facts.capabilities = frozenset(result["capabilities"])
                 self._is_read = True
+        return self._is_read
 
 
 def note_client(facts: SessionFacts, initialize: bytes) -> None:
@@ -48,12 +49,13 @@ def note_client(facts: SessionFacts, initialize: bytes) -> None:
         facts.client_capabilities = frozenset(params["capabilities"])
 
 
-def note_requests(facts: SessionFacts, head: MessageHead, body: bytes) -> None:
-    """Note what requests that were let through say of the session's wishes."""
+def note_requests(facts: SessionFacts, head: MessageHead, body: bytes) -> bool:
+    """Note what requests that were let through say of the session's wishes; False if they say nothing."""
     if not any(each.method in _WISHES for each in head.batch or (head,)):
-        return
+        return False
     for message in msgspec.json.decode(body) if head.batch else [_decoded(body)]:
         _note_wish(facts, message.get("method"), message.get("params"))
+    return True
 
 
 def _note_wish(facts: SessionFacts, method: Any, params: Any) -> None:

@@ -177,6 +177,20 @@ impl KeyRing {
         }
     }
 
+    /// Seal a message of one process to another that holds the same ring; returns ASCII text.
+    fn seal(&self, message: &[u8]) -> String {
+        self.0.seal(message)
+    }
+
+    /// Judge a seal in constant time; text that is none is forged.
+    fn check_seal(&self, message: &[u8], seal: &[u8]) -> KeyCheck {
+        match self.0.check_seal(message, seal) {
+            Check::Verified => KeyCheck::Verified,
+            Check::Forged => KeyCheck::Forged,
+            Check::UnknownKey => KeyCheck::UnknownKey,
+        }
+    }
+
     /// The ID of one event, tagged by the signing key.
     #[pyo3(signature = (scope, *, stream, epoch, sequence, digest))]
     fn event_id(

@@ -197,6 +197,19 @@ class Adoption:
         taken = await self._held.take_cancellation(scope, request_id, body, tasks)
         return taken is Cancellation.TAKEN
 
+    def knows_call(self, scope: Scope, request_id: RequestId) -> bool:
+        """Whether a call of this id is open, undelivered, or taken over here."""
+        table = self._adopting.table
+        return table.of_request(scope, request_id) is not None or table.is_taken(scope, request_id)
+
+    def asked(self, scope: Scope, request_id: RequestId) -> bool:
+        """Whether an adopter was asked with this id here."""
+        return self._adopting.questions.has(scope, request_id)
+
+    def needs_session(self, scope: Scope) -> bool:
+        """Whether `holds_end` would hold the end of a session."""
+        return self._held.needs_session(scope)
+
     def holds_end(self, scope: Scope, upstream: Upstream, request: UpstreamRequest, tasks: TaskGroup) -> bool:
         """Hold the end of a session upstream; False to pass it on."""
         return self._held.holds_end(scope, upstream, request, tasks)
@@ -211,11 +224,21 @@ class Adoption:
         """Read along where a server lists its tools."""
         return ListeningUpstream(upstream) if message.method == "tools/list" else upstream
 
-    def learn(self, inbound: Inbound, scope: Scope, call: Call) -> None:
-        """Note which tools are read-only, once an answer that was listened to has passed."""
-        if isinstance(call.upstream, ListeningUpstream):
-            for answer in call.upstream.messages():
-                self._read_only.learn(route_of(inbound, call.request), scope, answer)
+    def learn_tools(self, route: str, scope: Scope, answer: bytes) -> None:
+        """Note an answer to `tools/list` that another process has seen."""
+        self._read_only.learn(route, scope, answer)
+
+    def learn(self, inbound: Inbound, scope: Scope, call: Call) -> tuple[str, list[bytes]] | None:
+        """Note which tools are read-only, once an answer that was listened to has passed.
+
+        Returns the route and what was said, for others to note; None for any other call.
+        """
+        if not isinstance(call.upstream, ListeningUpstream):
+            return None
+        route, answers = route_of(inbound, call.request), list(call.upstream.messages())
+        for answer in answers:
+            self._read_only.learn(route, scope, answer)
+        return route, answers
 
 
 def route_of(inbound: Inbound, request: UpstreamRequest) -> str:

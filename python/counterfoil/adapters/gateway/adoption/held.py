@@ -68,6 +68,10 @@ class Held:
         self._adopting.told.held("cancellation")
         return Cancellation.TAKEN
 
+    def needs_session(self, scope: Scope) -> bool:
+        """Whether works of a session may still be wanted once it is over."""
+        return any(_needs_session(work) for work in self._adopting.table.works_of(scope))
+
     def holds_end(self, scope: Scope, upstream: Upstream, request: UpstreamRequest, tasks: TaskGroup) -> bool:
         """Hold the end of a session upstream while works of it may still be wanted; False to pass it on."""
         self._tasks = tasks
@@ -113,7 +117,7 @@ class Held:
                 end.works.discard(work)
             if not end.works:
                 self._ends.remove(end)
-                self._tasks.start_soon(_send_end, end)
+                self._tasks.start_soon(send_end, end.upstream, end.request)
 
 
 def _needs_session(work: CallWork) -> bool:
@@ -126,9 +130,10 @@ def _needs_session(work: CallWork) -> bool:
     )
 
 
-async def _send_end(end: _HeldEnd) -> None:
+async def send_end(upstream: Upstream, request: UpstreamRequest) -> None:
+    """Send the end of a session that was held."""
     try:
-        async with end.upstream.call(end.request):
+        async with upstream.call(request):
             pass
     except UpstreamError:
         return  # a server that is gone has no session to end

@@ -67,6 +67,9 @@ class Questions:
             self._asked.popitem(last=False)
         return with_id(message, ours)
 
+    def has(self, scope: Scope, request_id: RequestId) -> bool:
+        return isinstance(request_id, str) and (scope, request_id) in self._asked
+
     async def take_answer(self, scope: Scope, request_id: RequestId | None, body: bytes) -> bool:
         """Send an adopter's answer to the server that asked; False if it answers nothing of ours."""
         asked = self._asked.pop((scope, request_id), None) if isinstance(request_id, str) else None

@@ -1,0 +1,96 @@
+"""Who the processes of one gateway are, and where each is reached: workers by socket, replicas by name.
+
+Replicas may come and go while the gateway runs; each is taken to have as many workers as this one.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+
+import msgspec
+from counterfoil.adapters.peers.channel import Address
+from counterfoil.adapters.peers.directory import SocketDirectory
+from counterfoil.adapters.peers.owners import Owner, Place, replica_number
+from counterfoil.errors import ConfigError
+
+
+class Replica(msgspec.Struct, frozen=True):
+    """Another host's gateway: its worker k listens at `port` + k - 1."""
+
+    name: str
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+
+
+class Members:
+    """The places of a gateway, as this process sees them.
+
+    `workers` is how many this host is known to have; without it they are who has a socket in `directory`.
+    """
+
+    def __init__(
+        self,
+        directory: SocketDirectory,
+        *,
+        worker: int,
+        incarnation: int,
+        workers: int = 0,
+        name: str = "",
+    ) -> None:
+        #: This process, as it stands in the streams that it opens.
+        replica = replica_number(name) if name else 0
+        self.own = Owner(Place(replica, worker), incarnation)
+        #: What `via` says of this process.
+        self.name = f"{name}/{worker}" if name else f"worker {worker}"
+        self.directory = directory
+        self._workers = workers
+        self._replicas: dict[int, Replica] = {}
+        self._own_name = name
+
+    def set_replicas(self, replicas: Mapping[str, Replica]) -> None:
+        """Say who the other replicas are from now on; raises `ConfigError` if two names have one number."""
+        numbered: dict[int, Replica] = {}
+        for name, replica in replicas.items():
+            number = replica_number(name)
+            if number == self.own.place.replica or number in numbered:
+                raise ConfigError("peers", f"{name!r} has the number of another replica: rename one of them")
+            numbered[number] = replica
+        if numbered and not self._own_name:
+            raise ConfigError("self", "a replica among others needs its own name: --self NAME")
+        self._replicas = numbered
+
+    @property
+    def has_others(self) -> bool:
+        return self._workers > 1 or bool(self._replicas) or len(self.places()) > 1
+
+    def places(self) -> list[Place]:
+        """Return every place, this process's own among them, in the same order everywhere."""
+        own = self.own.place
+        workers = set(range(1, self._workers + 1)) | {own.worker}
+        if not self._workers:
+            workers |= {worker for worker, _ in self.directory.lives()}
+        replicas = (own.replica, *self._replicas)
+        return sorted(Place(replica, worker) for replica in replicas for worker in workers)
+
+    def others(self) -> list[Place]:
+        return [place for place in self.places() if place != self.own.place]
+
+    def is_own_replica(self, place: Place) -> bool:
+        """Whether a place is on this host, where the kernel knows who lives."""
+        return place.replica == self.own.place.replica
+
+    def address_of(self, place: Place, incarnation: int | None) -> Address | None:
+        """Return where a place (or one life of it) is reached; None if there is no such member."""
+        if not self.is_own_replica(place):
+            replica = self._replicas.get(place.replica)
+            return Address(host=replica.host, port=replica.port + place.worker - 1) if replica else None
+        lives = [life for life in self.directory.lives() if life[0] == place.worker]
+        if incarnation is not None:
+            lives = [life for life in lives if life[1] == incarnation]
+        return Address(path=self.directory.socket_of(*lives[-1])) if lives else None
+
+    def tls_of(self, place: Place) -> ssl.SSLContext | None:
+        replica = self._replicas.get(place.replica)
+        return replica.tls if replica is not None else None

@@ -1,0 +1,226 @@
+"""This process among the others of its gateway: forwards, asks, tells, and listens.
+
+Every way out is bounded in time and in number; a peer that says nothing is never waited for longer.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+
+import anyio
+import msgspec
+from counterfoil.adapters.gateway.asgi import Receive, Send
+from counterfoil.adapters.gateway.watching import run_while_present
+from counterfoil.adapters.peers.carrying import AnswerCut, Reached, carry_answer
+from counterfoil.adapters.peers.channel import Reply, open_reply
+from counterfoil.adapters.peers.checking import StreamCheck
+from counterfoil.adapters.peers.listener import Inbox, PeerApp, PeerCounts
+from counterfoil.adapters.peers.members import Members
+from counterfoil.adapters.peers.owners import Owner, Place, choose_home
+from counterfoil.adapters.peers.seals import HEADER, Seals
+from counterfoil.adapters.peers.wire import Envelope, Forwarded, Line, Request, parts_of, write_envelope
+from counterfoil.adapters.serving import listen_unix, serve_app
+from counterfoil.errors import PeerAbsent, PeerBroken, PeerError
+from counterfoil.native import KeyRing, Scope, StreamToken
+
+_LOGGER = logging.getLogger("counterfoil.gateway")
+_PAUSE_S = 0.1
+_END_S = 5.0
+
+
+class PeerPace(msgspec.Struct, frozen=True, kw_only=True):
+    """How patient this process is with others, and how much it takes of them."""
+
+    hold_s: float = 4.0
+    """How long a peer that is not reached is tried."""
+    ask_s: float = 1.0
+    """How long the reply to a question is waited for."""
+    stream_silence_s: float = 35.0
+    """How long a forwarded stream may be silent: more than two beats."""
+    forwards_at_once: int = 2_048
+    questions_at_once: int = 256
+
+
+class Peers:
+    """The other processes.  `running()` listens for them; asking and telling needs no listener."""
+
+    def __init__(
+        self,
+        members: Members,
+        keys: KeyRing,
+        *,
+        pace: PeerPace | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.members = members
+        self.keys = keys
+        self.pace = pace or PeerPace()
+        self.seals = Seals(keys, clock)
+        self.counts: Counter[str] = Counter()
+        self.taken = PeerCounts()
+        self._asking = anyio.Semaphore(self.pace.questions_at_once)
+        self._forwards = 0
+
+    @property
+    def own(self) -> Owner:
+        return self.members.own
+
+    def home_of(self, scope: Scope) -> Place:
+        """Return where the standalone stream of a session lives."""
+        return choose_home(parts_of(scope), self.members.places())
+
+    # --- listening
+
+    @asynccontextmanager
+    async def running(self, inbox: Inbox, *, max_body_bytes: int) -> AsyncIterator[None]:
+        """Listen on this life's socket while the block is open."""
+        own = self.own
+        app = PeerApp(inbox, own, self.taken, max_body_bytes=max_body_bytes)
+        listener = listen_unix(self.members.directory.socket_of(own.place.worker, own.incarnation))
+        self.members.directory.remove_others(own.place.worker, own.incarnation)
+        stop = anyio.Event()
+        ending = anyio.CancelScope(shield=True)  # a server that is cancelled leaves its socket open
+        async with anyio.create_task_group() as tasks:
+
+            async def serve() -> None:
+                with ending:
+                    await serve_app(app, listener, stop, grace_s=0.2)
+
+            tasks.start_soon(serve)
+            try:
+                yield
+            finally:
+                stop.set()
+                ending.deadline = anyio.current_time() + _END_S
+
+    # --- forwarding
+
+    async def forward(
+        self,
+        request: Forwarded,
+        scope: Scope,
+        to: Owner | Place,
+        receive: Receive,
+        send: Send,
+        *,
+        stream: StreamToken | None = None,
+    ) -> Reached:
+        """Have another process answer a request; raises `AnswerCut` when its answer broke off.
+
+        A GET is tried again until `hold_s` is over; anything else that may have arrived raises `PeerBroken`.
+        """
+        if self._forwards >= self.pace.forwards_at_once:
+            self.counts["full"] += 1
+            return Reached.UNREACHABLE
+        reached = Reached.LEFT
+
+        def note_head() -> None:
+            nonlocal reached
+            reached = Reached.ANSWERED  # a client may leave as soon as it has everything
+
+        async def carry() -> None:
+            nonlocal reached
+            reached = await self._carry(request, scope, to, send, stream, note_head)
+
+        self._forwards += 1
+        try:
+            await run_while_present(receive, carry)
+        except AnswerCut:
+            self.counts["cut"] += 1
+            raise
+        finally:
+            self._forwards -= 1
+        self.counts[reached.name.lower()] += 1
+        return reached
+
+    async def _carry(
+        self,
+        request: Forwarded,
+        scope: Scope,
+        to: Owner | Place,
+        send: Send,
+        stream: StreamToken | None,
+        on_head: Callable[[], None],
+    ) -> Reached:
+        began = anyio.current_time()
+        is_get = request.inbound.method == "GET"
+        while True:
+            left_s = began + self.pace.hold_s - anyio.current_time()
+            try:
+                async with self._open(request, to, connect_s=max(0.05, left_s)) as reply:
+                    return await carry_answer(
+                        reply,
+                        send,
+                        first_s=max(0.05, min(left_s, 3.0)),
+                        silence_s=self.pace.stream_silence_s,
+                        resumes=is_get,
+                        make_check=lambda: StreamCheck(
+                            self.keys, scope, str(stream) if stream is not None else None
+                        ),
+                        on_head=on_head,
+                    )
+            except PeerAbsent:
+                if isinstance(to, Owner) and self.members.is_own_replica(to.place):
+                    return Reached.GONE
+            except PeerBroken:
+                if not is_get:
+                    raise
+            if anyio.current_time() + _PAUSE_S - began >= self.pace.hold_s:
+                return Reached.UNREACHABLE
+            await anyio.sleep(_PAUSE_S)
+
+    # --- asking and telling
+
+    async def ask(self, place: Place, request: Request) -> Line | None:
+        """Return what a process replies, or None if it does not in time."""
+        try:
+            with anyio.move_on_after(self.pace.ask_s):
+                async with self._asking, self._open(request, place, connect_s=self.pace.ask_s) as reply:
+                    return await reply.line()
+        except PeerError:
+            pass
+        self.counts["unanswered"] += 1
+        return None
+
+    async def wait_for(self, place: Place, request: Request) -> None:
+        """Wait for a reply that may take long; returns too when whoever owes it is gone."""
+        try:
+            async with self._open(request, place, connect_s=self.pace.ask_s) as reply:
+                await reply.line()
+        except PeerError:
+            return
+
+    async def ask_all(self, request: Request, places: Iterable[Place] | None = None) -> dict[Place, Line]:
+        """Ask every other process at once; those that do not reply in time are left out."""
+        said: dict[Place, Line] = {}
+
+        async def ask(place: Place) -> None:
+            line = await self.ask(place, request)
+            if line is not None:
+                said[place] = line
+
+        async with anyio.create_task_group() as tasks:
+            for place in self.members.others() if places is None else places:
+                tasks.start_soon(ask, place)
+        return said
+
+    @asynccontextmanager
+    async def _open(self, request: Request, to: Owner | Place, *, connect_s: float) -> AsyncIterator[Reply]:
+        place, incarnation = (to.place, to.incarnation) if isinstance(to, Owner) else (to, None)
+        address = self.members.address_of(place, incarnation)
+        if address is None:
+            if self.members.is_own_replica(place):
+                raise PeerAbsent("no process has that place now")
+            raise PeerBroken("no such replica is known here")
+        envelope = Envelope(
+            replica=place.replica, worker=place.worker, incarnation=incarnation, request=request
+        )
+        body = write_envelope(envelope)
+        headers = [] if address.is_local else [(HEADER, self.seals.make(body))]
+        tls = self.members.tls_of(place)
+        async with open_reply(address, body, headers=headers, connect_s=connect_s, tls=tls) as reply:
+            yield reply

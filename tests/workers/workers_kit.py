@@ -1,0 +1,128 @@
+"""What tests of several processes share: gateways that are each other's peers, over real sockets.
+
+They run in one process, each with a store of its own, so that a test sees into all of them.  The tests of
+`--workers` start real ones.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+from counterfoil.adapters.gateway.application import Gateway
+from counterfoil.adapters.gateway.settings import GatewaySettings
+from counterfoil.adapters.peers.directory import SocketDirectory
+from counterfoil.adapters.peers.members import Members
+from counterfoil.adapters.peers.peers import PeerPace, Peers
+from counterfoil.adapters.serving import serving
+from counterfoil.limits import Limits
+from counterfoil.model.verdicts import New, ResumeVerdict
+from counterfoil.native import KeyRing
+from counterfoil.stores.replay.store import ReplayStore
+from gateway_kit import KEYS, Exchange, Raw, Upstream
+
+
+class Worker:
+    """One gateway among others, with everything it said."""
+
+    def __init__(self, upstream: str, members: Members, *, keys: KeyRing = KEYS, **settings: Any) -> None:
+        limits = settings.pop("limits", Limits())
+        scope = settings.pop("scope", None)
+        pace = settings.pop("pace", PeerPace())
+        self.verdicts: list[ResumeVerdict] = []
+        self.store = ReplayStore(limits=limits, keys=keys)
+        self.peers = Peers(members, keys, pace=pace)
+        self.gateway = Gateway(
+            upstream=upstream,
+            store=self.store,
+            limits=limits,
+            scope=scope,
+            settings=GatewaySettings(**{"retry_ms": 50, **settings}),
+            on_verdict=self.verdicts.append,
+            peers=self.peers,
+        )
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def resumed(self) -> list[ResumeVerdict]:
+        return [verdict for verdict in self.verdicts if not isinstance(verdict, New)]
+
+    def unlink_socket(self) -> str:
+        """Make the socket vanish as it does with a later life of its place; return its path."""
+        own = self.peers.own
+        path = self.peers.members.directory.socket_of(own.place.worker, own.incarnation)
+        os.unlink(path)
+        return path
+
+    def forwards(self, outcome: str) -> int:
+        return self.peers.counts[outcome]
+
+
+class Workers:
+    """The gateways of one host; `clients[i]` speaks to worker i, all of them in one session."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.each: list[Worker] = []
+        self.clients: list[Raw] = []
+
+    async def initialize(self, **options: Any) -> None:
+        """Open a session at the first worker; every client then speaks in it."""
+        await self.clients[0].initialize(**options)
+        for client in self.clients[1:]:
+            client.fields = dict(self.clients[0].fields)
+
+
+class Held:
+    """A call that sends two notes, waits to be let go, and answers."""
+
+    def __init__(self) -> None:
+        self.go = anyio.Event()
+        self.calls = 0
+
+    async def __call__(self, exchange: Exchange) -> None:
+        self.calls += 1
+        await exchange.start()
+        await exchange.note(1)
+        await exchange.note(2)
+        await self.go.wait()
+        await exchange.note(3)
+        await exchange.result()
+        await exchange.end()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for what follows by itself, such as a count behind an answer that has been read."""
+    with anyio.fail_after(5):
+        while not condition():  # noqa: ASYNC110 counters ring no bell
+            await anyio.sleep(0.01)
+
+
+@asynccontextmanager
+async def workers(
+    upstream: Upstream, directory: Path, count: int = 2, *, opens: bool = True, **settings: Any
+) -> AsyncIterator[Workers]:
+    """Serve a scripted upstream and `count` gateways in front of it."""
+    host = Workers(directory)
+    with anyio.fail_after(30):  # nothing here takes long: what waits, waits for ever
+        async with AsyncExitStack() as stack:
+            port = await stack.enter_async_context(serving(upstream))
+            http = await stack.enter_async_context(httpx2.AsyncClient(timeout=20))
+            for number in range(1, count + 1):
+                members = Members(SocketDirectory(directory), worker=number, incarnation=7, workers=count)
+                worker = Worker(f"http://127.0.0.1:{port}/mcp", members, **settings)
+                worker.port = await stack.enter_async_context(serving(worker.gateway))
+                host.each.append(worker)
+                host.clients.append(Raw(http, worker.url))
+            if opens:
+                await host.initialize()
+            yield host
