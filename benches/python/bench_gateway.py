@@ -23,6 +23,7 @@ from bars import Bar, Context, run_alone
 
 HERE = Path(__file__).parent
 MIDDLES = HERE / "gateway_middles.py"
+FASTMCP = HERE / "fastmcp_server.py"
 TICKS = os.sysconf("SC_CLK_TCK")
 HELLO: dict[str, object] = {
     "jsonrpc": "2.0",
@@ -37,10 +38,10 @@ HELLO: dict[str, object] = {
 
 
 @contextmanager
-def child(*command: str) -> Iterator[tuple[int, int]]:
+def child(*command: str, python: str = sys.executable) -> Iterator[tuple[int, int]]:
     """Run a server; yield its process id and port."""
     with subprocess.Popen(
-        [sys.executable, *command],
+        [python, "-W", "ignore", *command],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -129,24 +130,38 @@ def _field(text: bytes, name: bytes) -> str:
 
 
 def bars_of_resumes(context: Context) -> list[Bar]:
-    """A resume of 1 000 missed events: ours against the SDK's server with a store like its example."""
+    """A resume of 1 000 missed events: ours against the SDK's example store and FastMCP's own."""
     events = 1_000
-    times = {"ours": 200, "stock": 4 if context.quick else 10}  # enough ticks on either side
+    times = {"ours": 200, "stock": 4 if context.quick else 10, "fastmcp": 4}  # enough ticks on each side
     server = ["-m", "counterfoil.programs.demo.server", "--effects", os.devnull]
+    fastmcp = context.build / "sdk2" / "bin" / "python"
     with ExitStack() as stack:
         _, plain = stack.enter_context(child(*server))
-        stock_pid, stock = stack.enter_context(child(*server, "--store", "example"))
         gateway = ["-m", "counterfoil.programs.demo.gateway", "--set", "limits.window_events=2000"]
         upstream = ["--upstream", f"http://127.0.0.1:{plain}/mcp"]
-        ours_pid, ours = stack.enter_context(child(*gateway, *upstream))
-        costs: dict[str, list[float]] = {"ours": [], "stock": []}
-        begun = {"ours": counted_call(ours, events), "stock": counted_call(stock, events)}
+        servers = {
+            "ours": stack.enter_context(child(*gateway, *upstream)),
+            "stock": stack.enter_context(child(*server, "--store", "example")),
+        }
+        if fastmcp.exists():
+            servers["fastmcp"] = stack.enter_context(child(str(FASTMCP), python=str(fastmcp)))
+        costs: dict[str, list[float]] = {name: [] for name in servers}
+        begun = {name: counted_call(port, events) for name, (_, port) in servers.items()}
         for _ in range(context.rounds):
-            for name, pid, port in (("ours", ours_pid, ours), ("stock", stock_pid, stock)):
+            for name, (pid, port) in servers.items():
                 costs[name].append(measure_resume(pid, port, *begun[name], events, times[name]))
-    own, theirs = statistics.median(costs["ours"]), statistics.median(costs["stock"])
-    note = f"ours {own:.2f}, stock {theirs:.2f} ms"
-    return [Bar("resume of 1000 events / SDK's example store", theirs / own, 20, None, "x", "higher", note)]
+    medians = {name: statistics.median(cost) for name, cost in costs.items()}
+    own, stock = medians["ours"], medians["stock"]
+    note = f"ours {own:.2f}, stock {stock:.2f} ms"
+    bar = Bar("resume of 1000 events / SDK's example store", stock / own, 20, None, "x", "higher", note)
+    if "fastmcp" not in medians:
+        return [bar]
+    theirs = medians["fastmcp"]
+    note = f"FastMCP {theirs:.0f} ms"
+    return [
+        bar,
+        Bar("resume of 1000 events / FastMCP's store", theirs / own, None, None, "x", "higher", note),
+    ]
 
 
 def bars(context: Context) -> list[Bar]:

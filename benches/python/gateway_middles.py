@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from typing import Any
 
 import anyio
@@ -22,7 +23,7 @@ def note(number: int) -> bytes:
     message = {
         "jsonrpc": "2.0",
         "method": "notifications/message",
-        "params": {"level": "info", "data": DATA, "n": number},
+        "params": {"level": "info", "data": DATA, "n": number, "sent": time.monotonic_ns()},
     }
     return b"event: message\r\ndata: " + json.dumps(message).encode() + b"\r\n\r\n"
 
@@ -37,7 +38,10 @@ async def read_body(receive: Any) -> bytes:
 
 
 async def source(scope: Any, receive: Any, send: Any) -> None:
-    """An MCP server that answers a call with as many events as it says, in bursts of 16."""
+    """An MCP server that answers a call with as many events as it says.
+
+    They come in bursts of 16, or with `pause_ms` one by one, so far apart.
+    """
     if scope["type"] != "http":
         return
     call = json.loads(await read_body(receive) or b"{}")
@@ -48,13 +52,23 @@ async def source(scope: Any, receive: Any, send: Any) -> None:
         body = json.dumps({"jsonrpc": "2.0", "id": call.get("id"), "result": {}}).encode()
         await send({"type": "http.response.body", "body": body})
         return
+    await (send_apart if "pause_ms" in call["params"] else send_bursts)(send, **call["params"])
+    answer = json.dumps({"jsonrpc": "2.0", "id": call["id"], "result": {}}).encode()
+    await send({"type": "http.response.body", "body": b"data: " + answer + b"\r\n\r\n"})
+
+
+async def send_bursts(send: Any, events: int) -> None:
     burst = b"".join(note(n) for n in range(BURST))
-    for _ in range(call["params"]["events"] // BURST):
+    for _ in range(events // BURST):
         await send({"type": "http.response.body", "body": burst, "more_body": True})
         # One burst, one arrival: without a pause the kernel would join them for everybody behind.
         await anyio.sleep(0.000_5)
-    answer = json.dumps({"jsonrpc": "2.0", "id": call["id"], "result": {}}).encode()
-    await send({"type": "http.response.body", "body": b"data: " + answer + b"\r\n\r\n"})
+
+
+async def send_apart(send: Any, events: int, pause_ms: float) -> None:
+    for number in range(events):
+        await anyio.sleep(pause_ms / 1_000)
+        await send({"type": "http.response.body", "body": note(number), "more_body": True})
 
 
 def make_pump(upstream: str) -> Any:

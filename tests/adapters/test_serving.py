@@ -60,3 +60,11 @@ async def test_clients_that_all_come_back_at_once_find_a_long_queue() -> None:
             stop.set()
     # Of a listening socket, `tcpi_sacked` is the length of its queue.
     assert struct.unpack_from("I", facts, 28)[0] == min(CONNECTION_QUEUE, longest_queue())
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_small_writes_are_not_held_back_until_the_client_acknowledges(host: str) -> None:
+    with listen(host) as listener, socket.create_connection(listener.getsockname()[:2]):
+        connection, _ = listener.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 from interop.gateways import Gateway, start_gateway
-from interop.processes import Orders, start_orders
+from interop.processes import Orders, Server, start_crowd
 from interop.wire import Answer, WireSession, open_session
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -75,38 +75,113 @@ def open_files() -> int:
     return max(soft, raised)
 
 
-async def test_resumes_issued_all_at_once_are_all_answered(
-    open_files: int, anyio_backend: str, scaled: Callable[[int, int], int], tmp_path: Path
+class Caller:
+    """One session of a crowd, and what its two open calls gave."""
+
+    def __init__(self, session: WireSession, number: int) -> None:
+        self.readings = {key: Reading() for key in (f"crowd-{number}-1", f"crowd-{number}-2")}
+        self.refusals: list[str] = []
+        self._session = session
+
+    async def leave_idle_streams(self, count: int) -> None:
+        """Make calls whose answers are read and stay in the store."""
+        for number in range(count):
+            arguments = {"key": "idle", "notes": 3, "size": 1_000}
+            async with self._session.call(f"idle-{number}", "quick", arguments) as answer:
+                await answer.body()
+
+    async def hold(self, key: str, is_open: anyio.Event, cut: anyio.Event) -> None:
+        """Open a call, keep its connection until `cut`, and break it."""
+        arguments = {"key": key, "notes": 5, "size": 100}
+        async with self._session.call(key, "hold", arguments) as answer:
+            await self.readings[key].read(answer, 1)
+            is_open.set()
+            await cut.wait()
+            answer.reset()
+
+    async def resume(self, key: str) -> None:
+        async with self._session.resume(self.readings[key].cursor) as answer:
+            if answer.status == 200 and "verdict=resumed" in answer.headers["stream-continuity"]:
+                await self.readings[key].read(answer)
+            else:
+                self.refusals.append((await answer.body()).decode())
+
+
+async def test_a_storm_of_resumes_is_answered_whole_and_memory_keeps_its_bound(
+    open_files: int,
+    anyio_backend: str,
+    scaled: Callable[[int, int], int],
+    record_property: Callable[[str, object], None],
 ) -> None:
-    """Two calls a session, all cut before any is resumed; a machine with a low limit of files gets fewer."""
-    count = min(scaled(60, 1_000), open_files // 8)
-    with start_orders(tmp_path / "effects") as orders, start_gateway(orders.server, anyio_backend) as gateway:
-        readings: dict[str, tuple[WireSession, Reading]] = {}
-        slots = anyio.Semaphore(50)
+    """1 000 sessions with ten idle streams and two open connections each, which break and resume at once.
 
-        async def begin(number: int) -> None:
-            async with slots:
-                session = await open_session(gateway.port)
-                for request_id in (1, 2):
-                    key, reading = f"storm-{number}-{request_id}", Reading()
-                    arguments = {"key": key, "steps": 5, "pause_ms": 20}
-                    async with session.call(request_id, "order", arguments) as answer:
-                        await reading.read(answer, 1)
-                    readings[key] = session, reading
+    A machine with a low limit of open files gets fewer.
+    """
+    sessions = min(scaled(40, 1_000), open_files // 8)
+    budget = sessions * 64 << 10  # which what is charged for these streams nearly fills
+    limits = ("--set", f"limits.total_bytes={budget}", "--set", "limits.grace_s=600")
+    with start_crowd() as upstream, start_gateway(upstream, anyio_backend, *limits) as gateway:
+        await make_caller(gateway.port, 0, idle=5)
+        baseline = resident_bytes(gateway)
+        callers = await gather_crowd(gateway.port, sessions)
+        await storm(callers, gateway.port)
+        peak = resident_bytes(gateway, peak=True)
+    for caller in callers:
+        for key, reading in caller.readings.items():
+            assert reading.steps == [1, 2, 3, 4, 5] or caller.refusals
+            assert reading.receipt == f"receipt {key}" or caller.refusals
+        assert all("io.counterfoil" in refusal for refusal in caller.refusals)
+    connections = 2 * 2 * sessions  # each with one upstream
+    record_property("kib_per_connection", (peak - baseline - 1.2 * budget) / connections / 1024)
+    record_property("refused", sum(len(caller.refusals) for caller in callers))
+    assert peak <= baseline + 1.2 * budget + (48 << 10) * connections
 
-        async def resume(session: WireSession, reading: Reading) -> None:
-            async with session.resume(reading.cursor) as answer:
-                assert answer.status == 200
-                await reading.read(answer)
 
-        async with anyio.create_task_group() as tasks:
-            for number in range(count):
-                tasks.start_soon(begin, number)
-        async with anyio.create_task_group() as tasks:
-            for session, reading in readings.values():
-                tasks.start_soon(resume, session, reading)
-        for key, (_, reading) in readings.items():
-            assert reading.steps == [1, 2, 3, 4, 5]
-            assert reading.receipt == f"receipt ☂ {key}"
-            assert orders.count_effects(key) == 1
-        assert len(readings) == 2 * count
+async def make_caller(port: int, number: int, *, idle: int) -> Caller:
+    caller = Caller(await open_session(port), number)
+    await caller.leave_idle_streams(idle)
+    return caller
+
+
+async def gather_crowd(port: int, sessions: int) -> list[Caller]:
+    callers: list[Caller] = []
+    slots = anyio.Semaphore(20)
+
+    async def come(number: int) -> None:
+        async with slots:
+            callers.append(await make_caller(port, number, idle=10))
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(sessions):
+            tasks.start_soon(come, number)
+    return callers
+
+
+async def storm(callers: list[Caller], port: int) -> None:
+    """Open two calls of every session, break all connections, let the answers come, and resume at once."""
+    cut = anyio.Event()
+    async with anyio.create_task_group() as tasks:
+        for caller in callers:
+            for key in caller.readings:
+                is_open = anyio.Event()
+                tasks.start_soon(caller.hold, key, is_open, cut)
+                await is_open.wait()
+        cut.set()
+    async with anyio.create_task_group() as tasks:
+        for caller in callers:
+            for key in caller.readings:
+                tasks.start_soon(caller.resume, key)
+        tasks.start_soon(release, port)
+
+
+async def release(port: int) -> None:
+    """Let the upstream answer every call that it holds, while the resumes come in."""
+    async with (await open_session(port)).call(1, "release", {"key": "release"}) as answer:
+        await answer.body()
+
+
+def resident_bytes(process: Server, *, peak: bool = False) -> int:
+    """Return the memory that a process has, or had at most."""
+    fields = Path(f"/proc/{process.process.pid}/status").read_text().splitlines()
+    name = "VmHWM:" if peak else "VmRSS:"
+    return next(int(line.split()[1]) << 10 for line in fields if line.startswith(name))

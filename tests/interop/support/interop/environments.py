@@ -54,9 +54,15 @@ def client_command(client: str) -> list[str]:
     node = find_node()
     script = {"typescript-1": "ts1.mjs", "typescript-2": "ts2.mjs"}[client]
     for source in clients.glob("*.mjs"):
-        # A script finds its packages from where it lies.
-        shutil.copy(source, PACKAGES / source.name)
+        place_script(source)
     return [str(node), str(PACKAGES / script)]
+
+
+def place_script(source: Path) -> None:
+    """Put a script beside its packages, where it finds them; another test may be starting it just now."""
+    own = PACKAGES / f"{source.name}.{os.getpid()}"
+    shutil.copy(source, own)
+    own.replace(PACKAGES / source.name)
 
 
 def conformance_command() -> list[str]:

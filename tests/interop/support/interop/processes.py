@@ -64,6 +64,13 @@ def start_orders(effects: Path, *options: str) -> Iterator[Orders]:
         yield Orders(server, effects)
 
 
+@contextmanager
+def start_crowd() -> Iterator[Server]:
+    """Run the upstream of `servers/crowd.py`, which bears thousands of sessions."""
+    with start_server(_python("crowd.py")) as server:
+        yield server
+
+
 #: The published servers: kit, and the environment that holds it.
 KITS = {
     "sdk-1": ("sdk", "sdk1"),
