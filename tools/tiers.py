@@ -44,6 +44,10 @@ SHARES: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("gateway", 480, ("tests/adapters", "tests/programs", "tests/interop")),
 )
 
+#: How many workers run a tier whose tests mostly wait, for clients, servers and timers.  A file stays whole
+#: with one of them, as its tests share what they start.
+WORKERS = {"gateway": 3}
+
 
 @dataclass
 class Counts:
@@ -70,7 +74,8 @@ def existing(paths: tuple[str, ...]) -> list[str]:
 
 def pytest(tier: str, *paths: str, ignore: tuple[str, ...] = ()) -> list[str]:
     ignored = [f"--ignore={path}" for path in ignore]
-    return [f"{BIN}/pytest", "-q", f"--junit-xml={RESULTS}/{tier}.xml", *ignored, *paths]
+    workers = ["-n", str(WORKERS[tier]), "--dist", "loadfile"] if tier in WORKERS else []
+    return [f"{BIN}/pytest", "-q", f"--junit-xml={RESULTS}/{tier}.xml", *workers, *ignored, *paths]
 
 
 def lint_tier() -> Tier:
