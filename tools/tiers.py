@@ -34,6 +34,7 @@ SHARES: tuple[tuple[str, int, tuple[str, ...]], ...] = (
         (
             "tests/adapters/client",
             "tests/adapters/test_client.py",
+            "tests/adapters/test_http_connections.py",
             "tests/adapters/test_http_transport.py",
             "tests/adapters/test_sdk_client.py",
             "tests/interop/test_client_conformance.py",

@@ -79,7 +79,7 @@ async def test_a_reconnect_loop_is_endured_by_everybody(
     for call in run.calls.values():
         assert call.is_right, call
         assert call.has_all_progress(STEPS), call
-        assert call.elapsed_s < 2, call
+        assert call.elapsed_s < 5, call  # a quarter of a second where nothing else runs
     with anyio.fail_after(30):
         async with session.resume(first.id) as answer:
             assert await read_until_result(answer) == f"receipt ☂ {looped}"

@@ -17,6 +17,7 @@ import httpcore2
 import httpx2
 import sniffio
 
+from counterfoil.adapters.http_connections import connect
 from counterfoil.native import ChunkJoiner
 
 #: Where a head ends for h11.
@@ -118,7 +119,7 @@ def _httpx2_errors() -> Iterator[None]:
 
 
 class _Backend(httpcore2.AsyncNetworkBackend):
-    """The backend of the running loop, with its streams wrapped."""
+    """Connections of the running loop, with their streams wrapped."""
 
     async def connect_tcp(
         self,
@@ -128,13 +129,10 @@ class _Backend(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        backend: httpcore2.AsyncNetworkBackend
-        if sniffio.current_async_library() == "trio":
-            backend = httpcore2.TrioBackend()
-        else:
-            backend = httpcore2.AnyIOBackend()
+        is_trio = sniffio.current_async_library() == "trio"
+        open_connection = httpcore2.TrioBackend().connect_tcp if is_trio else connect
         return _Stream(
-            await backend.connect_tcp(
+            await open_connection(
                 host, port, timeout=timeout, local_address=local_address, socket_options=socket_options
             )
         )
