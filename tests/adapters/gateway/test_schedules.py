@@ -536,9 +536,12 @@ async def test_s17_an_answer_that_cannot_be_kept_is_told_as_executed() -> None:
 
 
 async def test_s17_a_large_event_is_kept_alone_above_the_window() -> None:
+    has_read = anyio.Event()
+
     async def on_call(x: Exchange) -> None:
         await x.start()
         await x.note(1)
+        await has_read.wait()  # else the note might leave the window before anybody could read it
         await x.result("x" * 200_000)
         await x.end()
 
@@ -546,6 +549,8 @@ async def test_s17_a_large_event_is_kept_alone_above_the_window() -> None:
         scripted(Upstream(on_call), limits=Limits(window_bytes=50_000)) as (raw, _),
         raw.call() as stream,
     ):
+        await stream.message()
+        has_read.set()
         answer = (await stream.rest())[-1]
     assert len(answer["result"]) == 200_000
 
