@@ -1,6 +1,7 @@
 """Seeded cuts anywhere in an answer, before its head too: each call ends, and no effect happens twice.
 
 Behind our gateway with its ids, in front of a stock server without them, and of one with an example store.
+With keys and a ledger on both sides, each happens exactly once, on both families of revisions.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pytest
 from counterfoil.adapters.client.connection import Connection
 from counterfoil.adapters.client.opening import connect
 from counterfoil.adapters.gateway.application import Gateway
+from counterfoil.adapters.gateway.scopes import HeaderSource, Scopes
 from counterfoil.adapters.gateway.settings import GatewaySettings
 from counterfoil.adapters.serving import serving
 from counterfoil.decisions.reconnect import ReconnectLimits
@@ -24,6 +26,8 @@ from counterfoil.limits import Limits
 from counterfoil.native import KeyRing
 from counterfoil.programs.demo.columns import count_lines
 from counterfoil.programs.demo.server import build_app
+from counterfoil.protocol.revisions import LAST_WITH_SESSIONS, WITHOUT_SESSIONS
+from counterfoil.stores.ledger_sqlite import SqliteLedger
 from counterfoil.stores.replay.store import ReplayStore
 from counterfoil.testing.cuts import Cut, CutKind, CutPlace
 from counterfoil.testing.exchanges import Exchange
@@ -72,14 +76,14 @@ async def server_of(kind: str, effects: Path) -> AsyncIterator[int]:
         yield port
 
 
-async def ending_of(connection: Connection, call: str) -> str:
+async def ending_of(connection: Connection, call: str, *, key: str | None = None) -> str:
     params = {
         "name": "order",
         "arguments": {"call": call, "steps": 4, "pause_ms": 5},
         "_meta": {"progressToken": call},
     }
     try:
-        result = await connection.request("tools/call", params, deadline_s=15)
+        result = await connection.request("tools/call", params, idempotency_key=key, deadline_s=15)
     except NotApplied:
         return "not_applied"
     except Indeterminate as doubt:
@@ -126,3 +130,59 @@ async def test_every_cut_call_ends_and_no_effect_is_doubled(
     if kind == "gateway":
         # Behind our gateway a call is lost to a cut before its first id, or to cuts without end.
         assert set(endings.values()) <= {"right", "indeterminate/no-cursor", "indeterminate/budget"}
+
+
+@pytest.mark.parametrize("revision", [LAST_WITH_SESSIONS.revision, WITHOUT_SESSIONS.revision])
+async def test_every_cut_call_under_a_key_ends_in_its_own_result_with_one_effect(
+    revision: str, tmp_path: Path, scaled: Callable[[int, int], int]
+) -> None:
+    plans = scaled(8, 300)
+    endings: dict[str, str] = {}
+
+    async def run_plans(url: str, session: int) -> None:
+        async with SqliteLedger(tmp_path / f"client-{session}.db") as ledger:
+            for seed in range(session, plans, SESSIONS):
+                async with (
+                    connect(
+                        url,
+                        ledger=ledger,
+                        revision=revision,
+                        principal="alice",
+                        headers={"x-principal": "alice"},
+                        reconnect=QUICK,
+                        judge_within_s=0.3,
+                        standalone=False,
+                    ) as connection,
+                    anyio.create_task_group() as tasks,
+                ):
+                    for number in range(2):
+                        tasks.start_soon(note, connection, f"p{seed}-c{number}")
+
+    async def note(connection: Connection, call: str) -> None:
+        endings[call] = await ending_of(connection, call, key=call)
+
+    effects = tmp_path / "effects"
+    with anyio.fail_after(60 + 3 * plans):
+        async with (
+            SqliteLedger(tmp_path / "gateway.db") as ledger,
+            serving(build_app(effects)) as port,
+            serving(
+                Gateway(
+                    upstream=f"http://127.0.0.1:{port}/mcp",
+                    store=ReplayStore(limits=Limits(), keys=KeyRing.from_secret(bytes(32), made_s=1)),
+                    settings=GatewaySettings(retry_ms=10),
+                    scope=Scopes(principal=HeaderSource("x-principal", ["127.0.0.1"])),
+                    ledger=ledger,
+                )
+            ) as gateway,
+            open_link(gateway, plan=Plan(plans)) as link,
+            anyio.create_task_group() as tasks,
+        ):
+            for session in range(SESSIONS):
+                tasks.start_soon(run_plans, f"{link.url}/mcp", session)
+    assert len(endings) == 2 * plans
+    assert count_lines(effects) == dict.fromkeys(endings, 1)
+    assert len(link.cuts) >= 2 * plans
+    # A plan may cut every answer of a call, and with it the budget; its effect is counted all the same.
+    assert set(endings.values()) <= {"right", "indeterminate/budget", "indeterminate/no-cursor"}
+    assert list(endings.values()).count("right") >= 0.9 * len(endings)
