@@ -38,6 +38,7 @@ SHARES: tuple[tuple[str, int, tuple[str, ...]], ...] = (
             "tests/adapters/test_http_transport.py",
             "tests/adapters/test_sdk_client.py",
             "tests/interop/test_client_conformance.py",
+            "tests/interop/test_client_everything.py",
             "tests/programs/test_tail.py",
         ),
     ),

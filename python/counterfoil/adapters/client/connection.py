@@ -26,6 +26,7 @@ from counterfoil.adapters.client.marks import Held
 from counterfoil.adapters.client.messages import Peer, read_params, split_batch, write_notification
 from counterfoil.adapters.client.parts import Parts, make_parts, note_session, open_dispatcher, open_or_join
 from counterfoil.adapters.client.settings import ConnectSettings
+from counterfoil.adapters.client.strangers import Strangers
 from counterfoil.adapters.client.tickets import CallTicket
 from counterfoil.adapters.dispatcher import Dispatcher, DispatchReport
 from counterfoil.errors import (
@@ -82,6 +83,7 @@ class Connection:
         self._over: SessionOver | None = None
         self._lost: dict[str, StreamDriver] = {}
         self._stopped: set[str] = set()
+        self._strangers = Strangers()
         self._facts = ServerFacts()
         self._tasks: anyio.abc.TaskGroup | None = None
         self._parts: Parts | None = None
@@ -332,6 +334,12 @@ class Connection:
         if event.method == "notifications/cancelled":
             params = read_params(event.data)
             self._open_parts.replies.cancel(params.get("requestId") if isinstance(params, dict) else None)
+        if event.in_sequence and self._strangers.had(driver.name, event.place):
+            # Delivered before, as the event of the stream that it belongs to.
+            finish = self._finisher(driver, event.place, held)
+            if finish is not None:
+                finish()
+            return
         self._put(driver, event, event.method, event.data, held)
 
     def _put(
