@@ -44,7 +44,18 @@ class PayloadKey(msgspec.Struct, frozen=True, kw_only=True):
     key: str
 
 
-LedgerKey = EventPlace | CallKey | PayloadKey
+class UnkeyedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that its caller gave no key: what equal ones have in common, and which of them it is."""
+
+    route: str
+    identity: bytes
+    number: str
+
+
+LedgerKey = EventPlace | CallKey | PayloadKey | UnkeyedCall
+
+#: Stored keys of unkeyed calls are at least the first and below the second.
+UNKEYED_RANGE = (b"\x97\xa7unkeyed", b"\x97\xa7unkeyee")
 
 _ENCODE = msgspec.msgpack.Encoder().encode
 _DECODE = msgspec.msgpack.Decoder().decode
@@ -65,6 +76,10 @@ def encode_key(scope: Scope, key: LedgerKey) -> bytes:
             return _ENCODE(("call", scope.tenant, scope.principal, session, key.route, key.key))
         case PayloadKey():
             return _ENCODE(("payload", scope.tenant, scope.principal, key.server, key.key))
+        case UnkeyedCall():
+            # The caller's scope as it is: who may take the call over is said by the identity.
+            whose = (scope.tenant, scope.principal, scope.session)
+            return _ENCODE(("unkeyed", *whose, key.route, key.identity, key.number))
 
 
 def encode_stream(scope: Scope, server: str, stream: str) -> bytes:
@@ -86,6 +101,13 @@ def is_stream(key: bytes) -> bool:
 def idempotency_key_of(stored: bytes) -> str:
     """Give the text that a sink sees as idempotency key: the same for one effect, in every process."""
     return hashlib.blake2b(stored, digest_size=16, person=b"counterfoil-key").hexdigest()
+
+
+def read_unkeyed(key: bytes) -> tuple[Scope, UnkeyedCall]:
+    """Read the stored key of an unkeyed call back."""
+    _what, tenant, principal, session, route, identity, number = _DECODE(key)
+    scope = Scope(tenant=tenant, principal=principal, session=session)
+    return scope, UnkeyedCall(route=route, identity=identity, number=number)
 
 
 class KeyWords(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,6 +135,8 @@ def describe_key(key: bytes) -> KeyWords:
             last = ""
         case "call":
             session, server, last = rest
+        case "unkeyed":
+            session, server, _identity, last = rest
         case _:
             server, last = rest
     return KeyWords(

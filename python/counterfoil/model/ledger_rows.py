@@ -42,7 +42,7 @@ class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
     `attempt` counts every start, `tries` those since the key was last free; `fence` is the incarnation that
     wrote the row and `serial` the write within it; times are seconds since 1970.  `event_id` and `digest`
-    are kept while a run is open.
+    are kept while a run is open.  `adopted` counts the callers that took the call over.
     """
 
     state: RowState
@@ -68,6 +68,7 @@ class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     delivered: bool = False
     event_id: str = ""
     digest: str = ""
+    adopted: int = 0
 
 
 class Ahead(msgspec.Struct, frozen=True, array_like=True):

@@ -105,3 +105,5 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     note: str
     parked: bool
     changed_at: float
+    delivered: bool = False
+    adopted: int = 0

@@ -1,8 +1,8 @@
 """`counterfoil ledger`: what became of calls and events, why one was not run again, and what a person
 decides.
 
-`show`, `indeterminate` and `check` read beside a living owner, and `resolve` asks it; where there is none
-`resolve` becomes the owner itself, as `recover` always does.
+`show`, `indeterminate`, `undelivered`, `adopted` and `check` read beside a living owner, and `resolve` asks it;
+where there is none `resolve` becomes the owner itself, as `recover` always does.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import msgspec
 
 from counterfoil.errors import LedgerInUse, LedgerReadOnly
 from counterfoil.model.ledger_verdicts import Entry
+from counterfoil.model.tokens import OutcomeToken
 from counterfoil.stores.ledger_entries import NAME_LETTERS, is_named, name_entry
 from counterfoil.stores.ledger_sqlite import SqliteLedger
 from counterfoil.stores.ledger_sqlite.owner_door import ResolveRequest, ask_owner
@@ -38,6 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for action in (
         show,
         actions.add_parser("indeterminate", help="list what waits for a person"),
+        actions.add_parser(
+            "undelivered", help="list calls without a key whose answer was not handed over to anybody"
+        ),
+        actions.add_parser("adopted", help="list calls that an identical one took over"),
         resolve,
         actions.add_parser(
             "check", help="check the file and the proof of every cursor; exit code 1 if broken"
@@ -63,6 +68,10 @@ def run(arguments: argparse.Namespace) -> int:
             return _show(path, arguments)
         case "indeterminate":
             return _indeterminate(path, arguments)
+        case "undelivered":
+            return _list(path, arguments, is_undelivered, "every answer was handed over")
+        case "adopted":
+            return _list(path, arguments, lambda entry: entry.adopted > 0, "no call was taken over")
         case "check":
             return _check(path, arguments)
         case "resolve":
@@ -92,6 +101,25 @@ def _indeterminate(path: Path, arguments: argparse.Namespace) -> int:
             _print(_entry_json(entry), _entry_lines(entry), arguments)
     if not found and not arguments.json:
         print("nothing waits for a person")
+    return 0
+
+
+def is_undelivered(entry: Entry) -> bool:
+    """Whether a call without a key has, or may get, an answer that nobody got."""
+    is_refused = entry.outcome is OutcomeToken.NOT_APPLIED
+    return entry.what == "unkeyed" and not entry.delivered and not is_refused
+
+
+def _list(
+    path: Path, arguments: argparse.Namespace, is_wanted: Callable[[Entry], bool], otherwise: str
+) -> int:
+    with LedgerReader(path) as reader:
+        _warn_provisional(reader, arguments)
+        found = [entry for entry in reader.entries() if is_wanted(entry)]
+    for entry in found:
+        _print(_entry_json(entry), _entry_lines(entry), arguments)
+    if not found and not arguments.json:
+        print(otherwise)
     return 0
 
 
@@ -159,7 +187,10 @@ def _entry_lines(entry: Entry) -> Iterator[str]:
     what = f"{entry.what} {entry.idempotency_key}" + (f" of stream {entry.stream}" if entry.stream else "")
     yield f"{name_entry(entry)[:NAME_LETTERS]}  {outcome:13}  {what}  at {entry.server}  for {whose}"
     label = f"{entry.label}, " if entry.label else ""
-    yield f"    {label}{entry.kind}, attempt {entry.attempt}, {_date(entry.changed_at)}"
+    fate = f", adopted {entry.adopted}×" if entry.adopted else ""
+    if entry.what == "unkeyed":
+        fate += ", handed over" if entry.delivered else ", not handed over"
+    yield f"    {label}{entry.kind}, attempt {entry.attempt}{fate}, {_date(entry.changed_at)}"
     if entry.why or entry.evidence:
         yield f"    why: {entry.why}{': ' if entry.evidence else ''}{entry.evidence}"
     if entry.note:

@@ -47,6 +47,8 @@ def describe_entry(key: bytes, row: LedgerRow) -> Entry:
         note=row.note,
         parked=row.parked,
         changed_at=row.changed_at,
+        delivered=row.delivered,
+        adopted=row.adopted,
     )
 
 

@@ -15,7 +15,7 @@ from counterfoil.model.ledger_rows import StreamMark
 from counterfoil.model.ledger_verdicts import ClaimAnswer, Claimed, Entry, Settled
 from counterfoil.model.tokens import HandlerKind
 from counterfoil.native import Scope
-from counterfoil.protocol.ledger_steps import Intent, Settlement
+from counterfoil.protocol.ledger_steps import Intent, KeptCall, Settlement
 from counterfoil.stores.tickets import Ticket
 
 Parameters = tuple[Any, ...] | list[Any] | dict[str, Any]
@@ -127,6 +127,18 @@ class Ledger(LedgerReads, Protocol):
 
     def mark_delivered(self, claimed: Claimed) -> Ticket[None]:
         """Note that the answer was handed over."""
+        ...
+
+    def close_call(self, claimed: Claimed) -> Ticket[None]:
+        """Forget an unkeyed call that was handed over, refused or cancelled."""
+        ...
+
+    def note_adopted(self, claimed: Claimed) -> Ticket[None]:
+        """Count a caller that took an unkeyed call over."""
+        ...
+
+    def kept_calls(self, after: bytes) -> Ticket[list[KeptCall]]:
+        """Give the next page of unkeyed calls above `after`: those that a former life had not closed."""
         ...
 
     def skip(self, scope: Scope, place: EventPlace) -> None:

@@ -80,6 +80,10 @@ class MemoryBook:
         """Give the keys of rows that never expire, above `after`, in their order."""
         return heapq.nsmallest(limit, (key for key in self._open if key > after))
 
+    def keys_between(self, after: bytes, before: bytes, limit: int) -> list[bytes]:
+        """Give the keys of rows above `after` and below `before`, in their order."""
+        return heapq.nsmallest(limit, (key for key in self.rows if after < key < before))
+
     def stream_keys(self, after: bytes, limit: int) -> list[bytes]:
         """Give the keys of streams above `after`, in their order."""
         return heapq.nsmallest(limit, (key for key in self.marks if key > after))

@@ -15,7 +15,7 @@ from counterfoil.model.ledger_verdicts import ClaimAnswer, Claimed, Entry, Settl
 from counterfoil.model.tokens import OutcomeToken
 from counterfoil.native import Scope
 from counterfoil.protocol import ledger_steps as steps
-from counterfoil.protocol.ledger_steps import Book, Intent, Moment, Settlement
+from counterfoil.protocol.ledger_steps import Book, Intent, KeptCall, Moment, Settlement
 from counterfoil.stores.ledger_entries import describe_entry, open_entries
 from counterfoil.stores.tickets import Ticket
 
@@ -63,6 +63,14 @@ class SteppedLedger(abc.ABC):
         """See :meth:`counterfoil.stores.ledger_interface.Ledger.mark_delivered`."""
         return self._put_step(lambda book, moment: steps.mark_delivered(book, moment, claimed))
 
+    def close_call(self, claimed: Claimed) -> Ticket[None]:
+        """See :meth:`counterfoil.stores.ledger_interface.Ledger.close_call`."""
+        return self._put_step(lambda book, moment: steps.close_call(book, moment, claimed))
+
+    def note_adopted(self, claimed: Claimed) -> Ticket[None]:
+        """See :meth:`counterfoil.stores.ledger_interface.Ledger.note_adopted`."""
+        return self._put_step(lambda book, moment: steps.note_adopted(book, moment, claimed))
+
     def begin_stream(
         self, scope: Scope, place: EventPlace, *, ended: str = "", record: bytes = b""
     ) -> Ticket[StreamMark]:
@@ -79,6 +87,10 @@ class SteppedLedger(abc.ABC):
         return self._put_step(lambda book, moment: steps.resolve(book, moment, entry.key, token, note))
 
     # --- reading ---
+
+    def kept_calls(self, after: bytes) -> Ticket[list[KeptCall]]:
+        """See :meth:`counterfoil.stores.ledger_interface.Ledger.kept_calls`."""
+        return self._put_step(lambda book, _moment: steps.kept_calls(book, after))
 
     def mark(self, scope: Scope, *, server: str, stream: str) -> Ticket[StreamMark | None]:
         """See :meth:`counterfoil.stores.ledger_interface.LedgerReads.mark`."""

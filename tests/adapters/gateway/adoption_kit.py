@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import anyio
@@ -58,6 +58,8 @@ class Agents:
         self.behind = behind
         self.http = http
         self.url = url
+        #: The ledger, where the test has one to meddle with.
+        self.ledger: Any = None
 
     async def session(self, principal: str | None = "alice", capabilities: Any = None) -> Agent:
         raw = Raw(self.http, self.url)
@@ -116,16 +118,20 @@ async def agents(
     on_get: Any = None,
     prime_after_ms: int = 20,
     tool: Tool | None = None,
+    upstream_port: int = 0,
     **settings: Any,
 ) -> AsyncIterator[Agents]:
+    """Serve a tool and a gateway in front of it; with `upstream_port` the tool is served there already."""
     tool = tool or Tool()
     upstream = Upstream(tool, on_get)
     scope = Scopes(principal=HeaderSource("x-user", ["127.0.0.1"])) if principal else None
     given = {"adopt_return_s": 0.3, "retry_ms": 50, "prime_after_ms": prime_after_ms, **settings}
-    async with serving(upstream) as port:
+    async with AsyncExitStack() as stack:
+        port = upstream_port or await stack.enter_async_context(serving(upstream))
         behind = Behind(f"http://127.0.0.1:{port}/mcp", scope=scope, **given)
-        async with serving(behind.gateway) as own, httpx2.AsyncClient(timeout=20) as http:
-            yield Agents(tool, upstream, behind, http, f"http://127.0.0.1:{own}")
+        own = await stack.enter_async_context(serving(behind.gateway))
+        http = await stack.enter_async_context(httpx2.AsyncClient(timeout=20))
+        yield Agents(tool, upstream, behind, http, f"http://127.0.0.1:{own}")
 
 
 async def answer_of(stream: Stream) -> Any:

@@ -170,19 +170,15 @@ async def test_answers_survive_a_restart_and_what_it_interrupted_is_reported(tmp
     assert len(tool.runs) == 2
 
 
-async def test_without_its_ledger_a_keyed_call_is_refused_and_an_unkeyed_one_goes_on(tmp_path: Path) -> None:
+async def test_without_its_ledger_a_keyed_call_is_refused_whatever_is_configured(tmp_path: Path) -> None:
     async with SqliteLedger(tmp_path / "calls.db") as ledger:
         pass
     with anyio.fail_after(PATIENT):
-        async with agents(ledger=ledger) as world:
+        async with agents(ledger=ledger, on_ledger_failure="relay-unresumable") as world:
             agent = await world.session()
             async with agent.call(meta=key()) as stream:
                 assert (stream.status, stream.answer.headers["retry-after"]) == (503, "5")
             assert not world.tool.runs
-            async with agent.call(request_id=2) as stream:
-                await world.tool.started(1)
-                await world.tool.finish()
-                assert (await answer_of(stream))["result"] == "run 1"
 
 
 async def test_a_key_that_cannot_be_read_is_refused_before_anything_is_sent(tmp_path: Path) -> None:

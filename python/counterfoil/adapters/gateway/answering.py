@@ -46,10 +46,12 @@ from counterfoil.adapters.gateway.open_calls import OpenCalls, cancelled_id, end
 from counterfoil.adapters.gateway.passthrough import OnHead, OnPiece, pass_through
 from counterfoil.adapters.gateway.patience import Patience
 from counterfoil.adapters.gateway.posts import PostTerms, answer_post
+from counterfoil.adapters.gateway.recorded_stream import RecordedStream
 from counterfoil.adapters.gateway.scopes import ANONYMOUS, Identity
 from counterfoil.adapters.gateway.session_news import InitializeNews, note_client, note_requests
 from counterfoil.adapters.gateway.sessions import SessionFacts, Sessions
 from counterfoil.adapters.gateway.settings import GatewaySettings
+from counterfoil.adapters.gateway.settlements import refused_unrecorded
 from counterfoil.adapters.gateway.sse_out import Interruption, Pace
 from counterfoil.adapters.gateway.standalone import StandaloneLegs
 from counterfoil.adapters.gateway.streams import CallStream
@@ -138,7 +140,7 @@ class Answering:
         self._verdicts = verdicts
         self._metrics = metrics
         self._observer = Observer(log, limits, verdicts) if log is not None and settings.observe else None
-        self.adoption = Adoption(log, settings, limits) if log is not None else None
+        self.adoption = Adoption(log, settings, limits, ledger) if log is not None else None
         self._keyed = KeyedCalls(ledger, settings.cancel_settle_s) if ledger is not None else None
         self._closings = Closings()
         self._calm = Calm()
@@ -367,7 +369,7 @@ class Answering:
             is_keyed = self._keyed is not None and asked is not None and asked.given is not None
             if is_keyed and asked is not None:
                 _check_key(exchange, knows, asked)
-            kind = BatchStream if message.batch else KeyedStream if is_keyed else CallStream
+            kind = self._kind_of(message, asked, is_keyed=is_keyed)
             session = inbound.session if knows.has_sessions else None
             stream = await kind.open(log, exchange.scope(session), request_ids)
         except StoreFull as full:
@@ -394,6 +396,9 @@ class Answering:
             keyed = self._keyed_call(exchange, stream, asked, facts, call, closing)
             others.append(keyed.following)
         entry = adoption.enter(inbound, message, knows, asked, call, facts, tasks, closing)
+        if entry is not None and not await adoption.record(entry):
+            await self._answer_unrecorded(exchange, call, entry)
+            return
         tasks.start_soon(self._run_call, exchange, log, call, request_ids, entry, keyed)
         if note_requests(facts, message, exchange.request.body) and self._across is not None:
             self._across.tell_wish(call.stream.scope, exchange.request.body)
@@ -407,6 +412,27 @@ class Answering:
         watching = adoption.watching(entry, others, call, exchange.receive, exchange.send)
         with watching as watched, self._counted():
             await answer_post(call, terms, self._pace, watched.receive, watched.send, on_end)
+
+    def _kind_of(self, message: MessageHead, asked: CallFacts | None, *, is_keyed: bool) -> type[CallStream]:
+        if message.batch:
+            return BatchStream
+        if is_keyed:
+            return KeyedStream
+        records = asked is not None and self.adoption is not None and self.adoption.records
+        return RecordedStream if records else CallStream
+
+    async def _answer_unrecorded(self, exchange: Exchange, call: Call, entry: AdoptableCall) -> None:
+        """Refuse a call whose intent the ledger does not take, or relay it with nothing promised."""
+        assert self.adoption is not None
+        self.adoption.abandon(entry)
+        await call.stream.end()
+        if self._settings.on_ledger_failure == "refuse":
+            refusal = refused_unrecorded(call.request_id)
+            await send_answer(exchange.send, refusal.status, refusal.headers, refusal.body)
+        else:
+            await relay_unresumable(
+                exchange.upstream, exchange.request, self._limits, exchange.receive, exchange.send
+            )
 
     async def _run_call(
         self,

@@ -114,6 +114,8 @@ class Gateway:
     async def running(self) -> AsyncIterator[None]:
         """Run the gateway while the block is open; an app that mounts it opens this in its own lifespan."""
         async with anyio.create_task_group() as tasks, self._routes.running(tasks), self._listening(tasks):
+            if self.adoption is not None:
+                await self.adoption.restore(tasks)
             self._tasks = tasks
             try:
                 yield

@@ -139,6 +139,15 @@ class Call:
         if self.judged is not None:
             self.judged.set()
 
+    async def refuse(self, whole: WholeAnswer) -> None:
+        """Answer a call that is not sent."""
+        self.whole = whole
+        self._is_over = True
+        self.note_judged(None)
+        self.decided.set()
+        if self._is_kept:
+            await self._settle_whole()
+
     async def run(self, on_head: OnHead) -> None:
         """Make the call; `on_head` is told once the kind of the answer is known, before anybody else."""
         try:
@@ -227,8 +236,9 @@ class Call:
 
     async def _keep_whole(self) -> None:
         if self.keeps_whole and self.whole is not None and self.whole.status < 300 and self.whole.body:
+            self.stream_headers = self.whole.headers
             await self._settle_whole()
-            self.whole, self.stream_headers = None, ()
+            self.whole = None
 
     async def _settle_whole(self) -> None:
         whole = self.whole

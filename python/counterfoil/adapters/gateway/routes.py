@@ -115,7 +115,7 @@ def make_routes(upstream: UpstreamLike | list[Route]) -> Routes | ChosenRoutes:
     if isinstance(upstream, str):
         return Routes(make_routes_to(UrlUpstream(upstream), upstream))
     if hasattr(upstream, "running") and hasattr(upstream, "call"):
-        return Routes([Route(upstream)])
+        return Routes([Route(cast(Upstream, upstream))])
     if _takes_one_argument(upstream):
         return ChosenRoutes(cast(Choose, upstream))
     return Routes([Route(AppUpstream(cast(ASGIApp, upstream)))])

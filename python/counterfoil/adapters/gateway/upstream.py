@@ -69,6 +69,11 @@ class UpstreamAnswer(Protocol):
 class Upstream(Protocol):
     """Something that answers requests."""
 
+    @property
+    def name(self) -> str:
+        """What tells it from other upstreams, in every process: a part of what makes calls identical."""
+        ...
+
     def running(self) -> AbstractAsyncContextManager[None]:
         """Hold what calls need (connections, the lifespan of an app) while the block is open."""
         ...

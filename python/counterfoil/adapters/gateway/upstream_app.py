@@ -29,6 +29,8 @@ _FAILURE = b"Internal Server Error"
 class AppUpstream:
     """Calls `app` for every request, and runs its lifespan while the gateway runs."""
 
+    name = "app"
+
     def __init__(self, app: ASGIApp, *, root_path: str = "") -> None:
         self._app = app
         self._root_path = root_path

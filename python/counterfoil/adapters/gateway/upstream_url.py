@@ -36,6 +36,7 @@ class UrlUpstream:
         if parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment:
             raise ValueError(f"an upstream is an http or https URL without query or fragment, not {url!r}")
         self._url = url.rstrip("/")
+        self.name = self._url
         self._connect_timeout_s = connect_timeout_s
         self._write_timeout_s = write_timeout_s
         # A server that closes an idle connection just as a call goes out on it loses the call, and nobody

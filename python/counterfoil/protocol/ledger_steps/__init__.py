@@ -24,6 +24,10 @@ from counterfoil.protocol.ledger_steps.settling import release as release
 from counterfoil.protocol.ledger_steps.settling import resolve as resolve
 from counterfoil.protocol.ledger_steps.settling import settle as settle
 from counterfoil.protocol.ledger_steps.settling import settle_begun as settle_begun
+from counterfoil.protocol.ledger_steps.unkeyed import KeptCall as KeptCall
+from counterfoil.protocol.ledger_steps.unkeyed import close_call as close_call
+from counterfoil.protocol.ledger_steps.unkeyed import kept_calls as kept_calls
+from counterfoil.protocol.ledger_steps.unkeyed import note_adopted as note_adopted
 from counterfoil.protocol.ledger_steps.values import Begun as Begun
 from counterfoil.protocol.ledger_steps.values import Horizon as Horizon
 from counterfoil.protocol.ledger_steps.values import Intent as Intent

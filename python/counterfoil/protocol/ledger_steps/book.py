@@ -30,6 +30,10 @@ class Book(Protocol):
         """Give the keys of rows that never expire, above `after`, in their order."""
         ...
 
+    def keys_between(self, after: bytes, before: bytes, limit: int) -> list[bytes]:
+        """Give the keys of rows above `after` and below `before`, in their order."""
+        ...
+
     def stream_keys(self, after: bytes, limit: int) -> list[bytes]:
         """Give the keys of streams above `after`, in their order."""
         ...

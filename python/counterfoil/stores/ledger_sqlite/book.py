@@ -33,6 +33,7 @@ _READ_OPEN = (
     "WHERE expires_at IS NULL AND key > ? ORDER BY key LIMIT ?"
 )
 _DROP_MARK = "DELETE FROM counterfoil_streams WHERE key = ?"
+_READ_BETWEEN = "SELECT key FROM counterfoil_rows WHERE key > ? AND key < ? ORDER BY key LIMIT ?"
 _READ_STREAMS = "SELECT key FROM counterfoil_streams WHERE key > ? ORDER BY key LIMIT ?"
 _READ_EXPIRED = "SELECT key FROM counterfoil_rows WHERE expires_at <= ? ORDER BY expires_at LIMIT ?"
 #: Marks that are kept decoded between groups; the owner is the only one who writes them.
@@ -99,6 +100,10 @@ class SqliteBook:
     def open_keys(self, after: bytes, limit: int) -> list[bytes]:
         """Give the keys of rows that never expire, above `after`, in their order."""
         return [key for (key,) in self._connection.execute(_READ_OPEN, (after, limit))]
+
+    def keys_between(self, after: bytes, before: bytes, limit: int) -> list[bytes]:
+        """Give the keys of rows above `after` and below `before`, in their order."""
+        return [key for (key,) in self._connection.execute(_READ_BETWEEN, (after, before, limit))]
 
     def stream_keys(self, after: bytes, limit: int) -> list[bytes]:
         """Give the keys of streams above `after`, in their order."""

@@ -16,11 +16,14 @@ from counterfoil.adapters.gateway.adoption.adoption_log import AdoptionLog
 from counterfoil.adapters.gateway.adoption.connection import Connection
 from counterfoil.adapters.gateway.adoption.copying import Copying
 from counterfoil.adapters.gateway.adoption.entries import AdoptableCall, CallWork
+from counterfoil.adapters.gateway.adoption.journal import Journal
 from counterfoil.adapters.gateway.adoption.questions import Questions
 from counterfoil.adapters.gateway.adoption.table import AdoptionTable
 from counterfoil.adapters.gateway.calls import Call, OnHead
 from counterfoil.adapters.gateway.settings import GatewaySettings
+from counterfoil.adapters.gateway.settlements import note_failure, refused_unrecorded
 from counterfoil.decisions.adoption import choose_adoption, decide_adoption
+from counterfoil.errors import LedgerError
 from counterfoil.limits import Limits
 from counterfoil.model.adoption import (
     Adopt,
@@ -47,7 +50,11 @@ OnRelease = Callable[[AdoptableCall, CallWork | None], None]
 class Adopting:
     """The adoptions of one gateway.  Calls are entered by `enter`, and run by `run`."""
 
-    def __init__(self, log: ReplayLog, settings: GatewaySettings, limits: Limits) -> None:
+    def __init__(
+        self, log: ReplayLog, settings: GatewaySettings, limits: Limits, journal: Journal | None = None
+    ) -> None:
+        self.journal = journal
+        self._refuses_unrecorded = settings.on_ledger_failure == "refuse"
         self.table = AdoptionTable(settings.adopt_calls)
         self.questions = Questions()
         self.told = AdoptionLog()
@@ -79,13 +86,58 @@ class Adopting:
         """Make the call, or take over an identical one; ends with the work or its adoption."""
         if entry.work is None:
             await self._await_turn(entry, call)
+            own = own_work(entry, call)
+            if own is not None and not await self.record(entry) and self._refuses_unrecorded:
+                await call.refuse(refused_unrecorded(entry.request_id))
+                self._finish(own)
+                return
         if entry.is_withdrawn:
             await entry.stream.settle(call.error(Why.UNSENT, Executed.NO))
-        work = entry.work
-        if work is None or work.call is not call:
+        work = own_work(entry, call)
+        if work is None:
             return
         await call.run(on_head)
+        if self.journal is not None:
+            if work.state is Work.RUNNING:
+                work.state, work.doubt = outcome_of(call)
+            await self.journal.end(work, call.doubt())
         self._finish(work)
+
+    async def record(self, entry: AdoptableCall) -> bool:
+        """Write the intent of a call that is about to be sent; False if the ledger does not take it."""
+        work = entry.work
+        if self.journal is None or work is None:
+            return True
+        try:
+            await self.journal.begin(work)
+        except LedgerError as failure:
+            note_failure(failure)
+            return False
+        return True
+
+    def abandon(self, entry: AdoptableCall) -> None:
+        """Forget a call that is not sent by us after all."""
+        work = entry.work
+        self.table.remove(entry)
+        if work is not None:
+            work.state, work.is_running = Work.NOT_APPLIED, False
+            self._release(entry, work)
+
+    def take_in(self, entry: AdoptableCall, work: CallWork, tasks: TaskGroup) -> None:
+        """Take in a call of a former life, whose client is gone; its window begins now."""
+        self._tasks = tasks
+        now = time.monotonic()
+        entry.work, entry.away_since, work.is_running = work, now, False
+        self.table.add(entry)
+        self.table.add_work(work)
+        if work.state is Work.INDETERMINATE:
+            work.settled_at = now
+            tasks.start_soon(self._forget_later, entry, None)
+            return
+        crowded_out = self.table.note_away(entry)
+        if crowded_out is not None:
+            self.forget(crowded_out)
+        tasks.start_soon(self._forget_later, entry, now)
 
     # --- what connections tell
 
@@ -105,11 +157,18 @@ class Adopting:
         entry.delivery = Delivery.DONE
         entry.stream.is_undelivered = False
         work = entry.work
-        if work is not None and work.state is Work.RUNNING and work.call.stream.settled is not None:
+        if (
+            work is not None
+            and work.call is not None
+            and work.state is Work.RUNNING
+            and work.stream.settled is not None
+        ):
             work.state, work.doubt = outcome_of(work.call)  # the answer was an error of ours
         if work is None or work.state is not Work.INDETERMINATE:
             self._remember_delivered(entry)
             self.table.remove(entry)
+        if work is not None and self.journal is not None:
+            self.journal.close(work)
         if work is not None and not work.is_running:
             self._release(entry, work)
 
@@ -231,6 +290,8 @@ class Adopting:
             entry.closing.join(work.origin.closing)
         self.table.take_away(earlier)
         self.told.adopted(entry, work)
+        if self.journal is not None:
+            self.journal.note_adopted(work)
         if work.copying is not None:
             work.copying.cancel()
         work.copying = anyio.CancelScope()
@@ -256,7 +317,7 @@ class Adopting:
     def _finish(self, work: CallWork) -> None:
         work.is_running = False
         holder = work.holder
-        if work.state is Work.RUNNING:
+        if work.state is Work.RUNNING and work.call is not None:
             work.state, work.doubt = outcome_of(work.call)
         work.settled_at = time.monotonic()
         if work.state is Work.INDETERMINATE and self._tasks is not None:
@@ -298,6 +359,11 @@ class Adopting:
 
     def _was_delivered(self, entry: AdoptableCall) -> bool:
         return time.monotonic() - self._delivered.get(entry.identity, float("-inf")) < self._window_s
+
+
+def own_work(entry: AdoptableCall, call: Call) -> CallWork | None:
+    """Return the work of a caller that makes its own call; None if it adopted one, or makes none."""
+    return entry.work if entry.work is not None and entry.work.call is call else None
 
 
 def outcome_of(call: Call) -> tuple[Work, InbandError | None]:

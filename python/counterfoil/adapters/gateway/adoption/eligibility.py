@@ -95,7 +95,7 @@ def judge_eligibility(policy: AdoptScope, facts: CallFacts, *, is_read_only: boo
 
 
 def identify_call(
-    route: tuple[str, int, bytes], scope: Scope, knows: Capabilities, facts: CallFacts, *, crosses: bool
+    route: tuple[str, str, bytes], scope: Scope, knows: Capabilities, facts: CallFacts, *, crosses: bool
 ) -> bytes:
     """Return what identical calls have in common.
 

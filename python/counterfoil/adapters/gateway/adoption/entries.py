@@ -15,6 +15,7 @@ from counterfoil.adapters.gateway.sessions import SessionFacts
 from counterfoil.adapters.gateway.streams import CallStream
 from counterfoil.adapters.gateway.upstream import Upstream, UpstreamRequest
 from counterfoil.model.adoption import Caller, Delivery, Work
+from counterfoil.model.ledger_verdicts import Claimed
 from counterfoil.native import Scope
 from counterfoil.protocol.inband_error import InbandError
 
@@ -29,7 +30,8 @@ class CallWork:
     is indeterminate.
     """
 
-    def __init__(self, call: Call, origin: AdoptableCall) -> None:
+    def __init__(self, call: Call | None, origin: AdoptableCall) -> None:
+        #: None for the call of a former life, of which only the outcome is known.
         self.call = call
         self.origin = origin
         self.holder = origin
@@ -37,6 +39,8 @@ class CallWork:
         self.doubt: InbandError | None = None
         self.settled_at: float | None = None
         self.is_running = True
+        #: Its row in the ledger, where there is one.
+        self.claimed: Claimed | None = None
         #: Stops what copies its events to the holder's stream.
         self.copying: anyio.CancelScope | None = None
 
@@ -56,6 +60,7 @@ class AdoptableCall:
         *,
         identity: bytes,
         tool: str,
+        route: str,
         stream: CallStream,
         request_id: RequestId,
         upstream: Upstream,
@@ -65,6 +70,7 @@ class AdoptableCall:
     ) -> None:
         self.identity = identity
         self.tool = tool
+        self.route = route
         self.stream = stream
         self.request_id = request_id
         self.upstream = upstream

@@ -17,8 +17,10 @@ from counterfoil.adapters.gateway.adoption.eligibility import (
 )
 from counterfoil.adapters.gateway.adoption.entries import AdoptableCall
 from counterfoil.adapters.gateway.adoption.held import Cancellation, Held
+from counterfoil.adapters.gateway.adoption.journal import Journal
 from counterfoil.adapters.gateway.adoption.listing import ListeningUpstream
 from counterfoil.adapters.gateway.adoption.questions import Questions
+from counterfoil.adapters.gateway.adoption.restoring import restore
 from counterfoil.adapters.gateway.asgi import Receive, Send
 from counterfoil.adapters.gateway.calls import Call, OnHead
 from counterfoil.adapters.gateway.closing import Closing
@@ -37,17 +39,22 @@ from counterfoil.native import EventId, Scope, StreamToken
 from counterfoil.protocol.call_facts import CallFacts
 from counterfoil.protocol.revisions import Capabilities
 from counterfoil.stores.interface import ReplayLog
+from counterfoil.stores.ledger_interface import Ledger
 
 
 class Adoption:
     """Adoption in one gateway."""
 
-    def __init__(self, log: ReplayLog, settings: GatewaySettings, limits: Limits) -> None:
+    def __init__(
+        self, log: ReplayLog, settings: GatewaySettings, limits: Limits, ledger: Ledger | None = None
+    ) -> None:
         self._policy = AdoptPolicy(settings)
         self._read_only = ReadOnlyTools()
-        self._adopting = Adopting(log, settings, limits)
+        self._journal = Journal(ledger) if ledger is not None and self._policy.is_on else None
+        self._adopting = Adopting(log, settings, limits, self._journal)
+        self._log = log
+        self._settings = settings
         self._held = Held(self._adopting, settings.cancel_settle_s)
-        self._upstreams: dict[Upstream, int] = {}
         self._standalone: dict[Scope, int] = {}
 
     @property
@@ -59,7 +66,32 @@ class Adoption:
     def counts(self) -> AdoptionCounts:
         return self._adopting.told.counts
 
+    async def restore(self, tasks: TaskGroup) -> None:
+        """Take in what a former life left in the ledger; once, before the first call."""
+        if self._journal is not None:
+            await restore(
+                self._adopting,
+                self._journal,
+                self._log,
+                tasks,
+                window_s=self._settings.adopt_s,
+                limit=self._settings.adopt_calls,
+            )
+
     # --- calls
+
+    @property
+    def records(self) -> bool:
+        """Whether calls without a key are kept in a ledger."""
+        return self._journal is not None
+
+    async def record(self, entry: AdoptableCall) -> bool:
+        """Write the intent of a call that is sent now; False if the ledger does not take it."""
+        return entry.work is None or await self._adopting.record(entry)
+
+    def abandon(self, entry: AdoptableCall) -> None:
+        """Forget a call that was entered, and is not sent by us after all."""
+        self._adopting.abandon(entry)
 
     def enter(
         self,
@@ -86,6 +118,7 @@ class Adoption:
         entry = AdoptableCall(
             identity=self._identify(route, scope, knows, asked, call, crosses=crosses),
             tool=asked.tool,
+            route=inbound.target.partition(b"?")[0].decode("latin-1"),
             stream=call.stream,
             request_id=message.request_id,
             upstream=call.upstream,
@@ -102,8 +135,7 @@ class Adoption:
     def _identify(
         self, route: str, scope: Scope, knows: Capabilities, asked: CallFacts, call: Call, *, crosses: bool
     ) -> bytes:
-        upstream = self._upstreams.setdefault(call.upstream, len(self._upstreams))
-        place = (route, upstream, call.request.target)
+        place = (route, getattr(call.upstream, "name", ""), call.request.target)
         return identify_call(place, scope, knows, asked, crosses=crosses)
 
     async def run(self, entry: AdoptableCall, call: Call, on_head: OnHead) -> None:

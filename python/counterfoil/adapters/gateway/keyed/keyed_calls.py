@@ -6,31 +6,28 @@ outcome is unknown is ever sent again.
 
 from __future__ import annotations
 
-import json
-import logging
 from collections.abc import Awaitable, Callable
 from typing import assert_never
 
 import anyio
 import msgspec
 from counterfoil.adapters.gateway.adoption.rewriting import read_rpc, with_id
-from counterfoil.adapters.gateway.calls import Call, OnHead, WholeAnswer
+from counterfoil.adapters.gateway.calls import Call, OnHead
 from counterfoil.adapters.gateway.closing import Closing
 from counterfoil.adapters.gateway.keyed.keyed_stream import Following, KeyedParty, KeyedStream
-from counterfoil.adapters.gateway.messages import RequestId, write_error
+from counterfoil.adapters.gateway.messages import RequestId
+from counterfoil.adapters.gateway.settlements import note_failure, refused_unrecorded, settlement_of
 from counterfoil.errors import LedgerError, StaleAttempt
 from counterfoil.model.ledger_keys import CallKey
 from counterfoil.model.ledger_rows import LedgerRow, RowKind
 from counterfoil.model.ledger_verdicts import Asked, Claimed, Conflict, Expired, Known, Running
-from counterfoil.model.tokens import Executed, OutcomeToken, Why
+from counterfoil.model.tokens import Executed, Why
 from counterfoil.protocol.call_facts import CallFacts
 from counterfoil.protocol.continuity import CallToken
-from counterfoil.protocol.inband_error import CODE, read_inband_error
-from counterfoil.protocol.ledger_steps import Intent, Settlement
+from counterfoil.protocol.inband_error import CODE
+from counterfoil.protocol.ledger_steps import Intent
 from counterfoil.protocol.unreadable import UNREADABLE
 from counterfoil.stores.ledger_interface import Ledger
-
-_LOGGER = logging.getLogger("counterfoil.gateway")
 
 
 class KeyedCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +81,8 @@ class KeyedCalls:
             try:
                 answer = await self._ledger.claim(intent)
             except LedgerError as failure:
-                _refuse(keyed, call, failure)
+                note_failure(failure)
+                await call.refuse(refused_unrecorded(keyed.request_id))
                 return
             match answer:
                 case Claimed():
@@ -172,7 +170,7 @@ class KeyedCalls:
         except StaleAttempt:
             return  # its outcome came first
         except LedgerError as failure:
-            _LOGGER.error("%s", json.dumps({"event": "ledger-failure", "what": type(failure).__name__}))
+            note_failure(failure)
 
 
 def asks_for_input(answer: bytes) -> bool:
@@ -196,22 +194,6 @@ class _Answer(msgspec.Struct):
 _ROUND = msgspec.json.Decoder(_Answer)
 
 
-def settlement_of(data: bytes, *, is_answer: bool) -> Settlement:
-    """Say what the end of a call is in the ledger: only what the upstream answered is final (L20)."""
-    if is_answer:
-        message = read_rpc(data)
-        is_error = message is not None and isinstance(message.error, msgspec.Raw)
-        outcome = OutcomeToken.FAILED if is_error else OutcomeToken.COMPLETED
-        return Settlement(outcome=outcome, result=data)
-    error = read_inband_error(data)
-    executed = error.executed if error is not None else Executed.UNKNOWN
-    why = error.why.value if error is not None else Why.CLOSED.value
-    if executed is Executed.NO:
-        return Settlement(outcome=OutcomeToken.NOT_APPLIED, why=why)
-    evidence = "the upstream's answer did not come, or could not be kept"
-    return Settlement(outcome=OutcomeToken.INDETERMINATE, result=data, why=why, evidence=evidence)
-
-
 async def _repeat(keyed: KeyedCall, stream: KeyedStream, call: Call, row: LedgerRow | None) -> None:
     if row is not None and row.result is not None:
         await _tell(stream, call, _under(keyed, row.result), CallToken.STORED)
@@ -230,14 +212,3 @@ async def _tell(stream: KeyedStream, call: Call, message: bytes, token: CallToke
 def _under(keyed: KeyedCall, message: bytes) -> bytes:
     read = read_rpc(message)
     return with_id(read, keyed.request_id) if read is not None else message
-
-
-def _refuse(keyed: KeyedCall, call: Call, failure: LedgerError) -> None:
-    """Without a durable intent a keyed call is never sent."""
-    _LOGGER.error("%s", json.dumps({"event": "ledger-failure", "what": type(failure).__name__}))
-    text = "the ledger cannot record the call: it was not executed"
-    body = write_error(keyed.request_id, CODE, text)
-    headers = ((b"content-type", b"application/json"), (b"retry-after", b"5"))
-    call.whole = WholeAnswer(503, headers, body)
-    call.note_judged(None)
-    call.decided.set()

@@ -1,0 +1,59 @@
+"""The ledger's steps for calls without a key: what of them is kept until their answer was handed over.
+
+A row is worth keeping while somebody may still take its call over, and when a person has to look at it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from counterfoil.model.ledger_keys import UNKEYED_RANGE
+from counterfoil.model.ledger_rows import LedgerRow, RowState, is_unresolved
+from counterfoil.model.ledger_verdicts import Claimed
+from counterfoil.protocol.ledger_steps.book import Book
+from counterfoil.protocol.ledger_steps.values import Moment
+
+_PAGE = 256
+
+
+class KeptCall(msgspec.Struct, frozen=True, kw_only=True):
+    """An unkeyed call that was not handed over, as far as the ledger knows."""
+
+    key: bytes
+    row: LedgerRow
+
+
+def close_call(book: Book, moment: Moment, claimed: Claimed) -> None:
+    """Forget a call that was handed over, refused or cancelled; one that was adopted or is in doubt stays."""
+    row = book.row(claimed.key)
+    if row is None or row.attempt != claimed.attempt:
+        return
+    is_doubt = row.state is RowState.SETTLED and is_unresolved(row)
+    if not is_doubt and not row.adopted:
+        book.drop_row(claimed.key)
+        return
+    row = msgspec.structs.replace(row, delivered=True, result=row.result if is_doubt else None)
+    _put(book, moment, claimed.key, row)
+
+
+def note_adopted(book: Book, moment: Moment, claimed: Claimed) -> None:
+    """Count a caller that took a call over."""
+    row = book.row(claimed.key)
+    if row is not None and row.attempt == claimed.attempt:
+        _put(book, moment, claimed.key, msgspec.structs.replace(row, adopted=row.adopted + 1))
+
+
+def kept_calls(book: Book, after: bytes) -> list[KeptCall]:
+    """Give the next page of unkeyed calls above `after`, or from the first if it is empty."""
+    low, high = UNKEYED_RANGE
+    page: list[KeptCall] = []
+    for key in book.keys_between(after or low, high, _PAGE):
+        row = book.row(key)
+        if row is not None:
+            page.append(KeptCall(key=key, row=row))
+    return page
+
+
+def _put(book: Book, moment: Moment, key: bytes, row: LedgerRow) -> None:
+    row = msgspec.structs.replace(row, commit=moment.commit)
+    book.put_row(key, row, None if is_unresolved(row) else moment.now + moment.horizon.row_age_s)
