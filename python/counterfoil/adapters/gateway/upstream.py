@@ -67,12 +67,11 @@ class UpstreamAnswer(Protocol):
 
 
 class Upstream(Protocol):
-    """Something that answers requests."""
+    """Something that answers requests.
 
-    @property
-    def name(self) -> str:
-        """What tells it from other upstreams, in every process: a part of what makes calls identical."""
-        ...
+    One with a `name` is told from others by it, in every process: the name is part of what makes calls
+    identical.
+    """
 
     def running(self) -> AbstractAsyncContextManager[None]:
         """Hold what calls need (connections, the lifespan of an app) while the block is open."""

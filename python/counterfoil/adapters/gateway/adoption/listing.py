@@ -26,10 +26,6 @@ class ListeningUpstream:
         self._upstream = upstream
         self._pieces: list[tuple[bool, bytearray]] = []
 
-    @property
-    def name(self) -> str:
-        return self._upstream.name
-
     def running(self) -> AbstractAsyncContextManager[None]:
         return self._upstream.running()
 

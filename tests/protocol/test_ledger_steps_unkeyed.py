@@ -7,8 +7,17 @@ from counterfoil.model.ledger_rows import RowKind
 from counterfoil.model.ledger_verdicts import Claimed
 from counterfoil.model.tokens import OutcomeToken
 from counterfoil.native import Scope
-from counterfoil.protocol.ledger_steps import Horizon, Intent, Moment, Settlement, claim, settle
-from counterfoil.protocol.unkeyed_steps import close_call, kept_calls, note_adopted
+from counterfoil.protocol.ledger_steps import (
+    Horizon,
+    Intent,
+    Moment,
+    Settlement,
+    claim,
+    close_call,
+    kept_calls,
+    note_adopted,
+    settle,
+)
 from counterfoil.stores.ledger_memory import MemoryBook
 
 SCOPE = Scope(tenant="t", principal="alice", session="s")
