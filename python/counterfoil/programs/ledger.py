@@ -1,8 +1,8 @@
 """`counterfoil ledger`: what became of calls and events, why one was not run again, and what a person
 decides.
 
-`show`, `indeterminate`, `undelivered`, `adopted` and `check` read beside a living owner, and `resolve` asks it;
-where there is none `resolve` becomes the owner itself, as `recover` always does.
+`show`, `indeterminate`, `undelivered`, `adopted` and `check` read beside a living owner, and `resolve` asks
+it; where there is none `resolve` becomes the owner itself, as `recover` always does.
 """
 
 from __future__ import annotations
