@@ -1,7 +1,8 @@
-"""An upstream for crowds: thousands of sessions and open calls at little cost, let go all at once.
+"""An upstream for crowds and extremes: thousands of sessions and open calls at little cost, and too much.
 
 `quick` is answered at once with notes of a given size; `hold` tells its first note, and the rest with its
-answer once `release` was called.  Runs as a child process of a test (`serving.py`).
+answer once `release` was called; `huge` answers in one event of `size` bytes and `json` in a whole answer;
+`endless` is a line without an end.  Runs as a child process of a test (`serving.py`).
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ class Crowd:
             body += message.get("body", b"")
             if not message.get("more_body"):
                 break
-        await self._answer(json.loads(body) if body else {}, send)
+        await self._answer(json.loads(body) if body else {}, receive, send)
 
-    async def _answer(self, message: dict[str, Any], send: Any) -> None:
+    async def _answer(self, message: dict[str, Any], receive: Any, send: Any) -> None:
         method = message.get("method")
         if method == "initialize":
             self._sessions += 1
@@ -42,8 +43,12 @@ class Crowd:
             await _start(send, 200, "application/json", session=f"crowd-{self._sessions}")
             await _send(send, _encode({"id": message["id"], "result": result}), last=True)
         elif method == "tools/call":
-            await _start(send, 200, "text/event-stream")
-            await self._call(message["id"], message["params"]["name"], message["params"]["arguments"], send)
+            tool, arguments = message["params"]["name"], message["params"]["arguments"]
+            await _start(send, 200, "application/json" if tool == "json" else "text/event-stream")
+            if tool in ("huge", "json", "endless"):
+                await _overdo(message["id"], tool, arguments, receive, send)
+            else:
+                await self._call(message["id"], tool, arguments, send)
         else:
             await _start(send, 202, "text/plain")
             await _send(send, b"", last=True)
@@ -57,6 +62,20 @@ class Crowd:
             self._released.set()
         result = {"content": [{"type": "text", "text": f"receipt {arguments.get('key')}"}]}
         await _send(send, b"".join(notes) + _event({"id": request_id, "result": result}), last=True)
+
+
+async def _overdo(request_id: Any, tool: str, arguments: dict[str, Any], receive: Any, send: Any) -> None:
+    """Send one message of `size` bytes, piece by piece, as long as somebody is there."""
+    gone = asyncio.create_task(receive())
+    head, _, tail = _encode({"id": request_id, "result": {"text": "?"}}).partition(b"?")
+    await _send(send, head if tool == "json" else b"data: " + head)
+    left = arguments["size"]
+    while (left > 0 or tool == "endless") and not gone.done():
+        await _send(send, b"x" * 65_536)
+        await asyncio.sleep(0)
+        left -= 65_536
+    await _send(send, tail + b"\n\n", last=True)
+    gone.cancel()
 
 
 def _note(number: int, arguments: dict[str, Any]) -> dict[str, Any]:

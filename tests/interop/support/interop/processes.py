@@ -107,6 +107,13 @@ def start_everything_server(environment: str = "venv", *, behind: str = "stock-s
         yield server
 
 
+def resident_bytes(server: Server, *, peak: bool = False) -> int:
+    """Return the memory that a process has, or had at most."""
+    fields = Path(f"/proc/{server.process.pid}/status").read_text().splitlines()
+    name = "VmHWM:" if peak else "VmRSS:"
+    return next(int(line.split()[1]) << 10 for line in fields if line.startswith(name))
+
+
 def _python(program: str, *arguments: str, environment: str = "") -> list[str]:
     python = str(find_python(environment)) if environment else sys.executable
     # Warnings of the SDK about its own older revision are not ours to turn into errors.

@@ -50,6 +50,13 @@ class Answer:
             self._events.extend(self._parser.feed(piece))
         return self._events.pop(0)
 
+    async def receive_raw(self, at_most: int) -> bytes:
+        """Take bytes off the connection as they are; nothing else may be read after it."""
+        try:
+            return await self._stream.receive(at_most)
+        except (anyio.EndOfStream, anyio.BrokenResourceError):
+            return b""
+
     def reset(self) -> None:
         """Let the connection end by RST when it is closed."""
         raw = self._stream.extra(SocketAttribute.raw_socket)
