@@ -58,7 +58,9 @@ def main(kind: str) -> None:
     if kind == "front":
         app = resumable_app(app, store=ReplayStore(keys=KeyRing.random()))
     listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(CpuClock(app), log_config=None, access_log=False, ws="none")
+    config = uvicorn.Config(
+        CpuClock(app), log_config=None, access_log=False, ws="none", timeout_keep_alive=600
+    )
     threading.Thread(target=end_with_stdin, daemon=True).start()
     print(f"ready {listener.getsockname()[1]}", flush=True)
     uvicorn.Server(config).run(sockets=[listener])

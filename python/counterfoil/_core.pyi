@@ -785,15 +785,21 @@ class RelayCore:
     """The relay of one upstream connection into one stream; fed by one task at a time."""
 
     def feed(self, chunk: Buffer, *, reader: ReaderCore | None = None) -> RelayBatch:
-        """Take a chunk; with `reader`, also read for it, in the same step, but not the stream's end.
+        """Take a chunk; with `reader`, also read for it, in the same step."""
+    def pass_on(self, reader: ReaderCore, chunk: Buffer) -> bytes:
+        """Take a chunk and return what `reader` reads then, in one step.
 
-        Who waits on that reader is woken only for more than was read, or for an end.
+        Who waits on that reader is woken only for more than is returned; the end of the stream, and all that
+        comes with what stops this relay, which is raised, is left to it.
         """
     def end(self) -> bool:
         """The upstream's connection is over; True if it ended inside an event, which is discarded."""
     @property
     def last_event_id(self) -> str:
         """The upstream's last event ID as of the last thing that was taken."""
+    @property
+    def has_ended(self) -> bool:
+        """The stream got its last answer by this relay."""
     @property
     def stream(self) -> StreamToken:
         """The stream that is appended to."""

@@ -6,7 +6,7 @@ same for all, and `tests/stores/test_store_contract.py` is what they must pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from counterfoil.limits import Limits
@@ -80,14 +80,22 @@ class LogRelay(Protocol):
         """The stream that is appended to."""
 
     @property
+    def has_ended(self) -> bool:
+        """Whether the stream got its last answer by this relay."""
+
+    @property
     def last_event_id(self) -> str:
         """The upstream's last event ID as of the last thing that was taken; it moves with the append."""
 
-    async def feed(self, chunk: bytes, *, reader: LogReader | None = None) -> RelayBatch:
-        """Append what `chunk` completes; what was seen, refused and read no further stands in the batch.
+    async def feed(self, chunk: bytes) -> RelayBatch:
+        """Append what `chunk` completes; what was seen, refused and read no further stands in the batch."""
 
-        With `reader`, of the same log, `batch.frames` may be what that reader reads now.  A task that waits
-        on it is then woken only for more, or for an end; what comes with the end of the stream is left to it.
+    def passing(self, reader: LogReader) -> Callable[[bytes], bytes] | None:
+        """Return what appends a chunk and returns what `reader` reads then, in one step that never waits.
+
+        None where the backend has to wait, or `reader` is not of its making.  A task that waits on `reader`
+        is woken only for more than was returned; to it is left the end of the stream, and all that comes with
+        what stops the relay, which is raised.
         """
 
     def end(self) -> bool:

@@ -6,7 +6,7 @@ are given.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from counterfoil.limits import Limits
 from counterfoil.native import KeyRing, RelayBatch, Scope, StreamToken
@@ -31,13 +31,22 @@ class MemoryRelay:
         return self.relay.stream
 
     @property
+    def has_ended(self) -> bool:
+        """See `LogRelay.has_ended`."""
+        return self.relay.has_ended
+
+    @property
     def last_event_id(self) -> str:
         """See `LogRelay.last_event_id`."""
         return self.relay.last_event_id
 
-    async def feed(self, chunk: bytes, *, reader: LogReader | None = None) -> RelayBatch:
+    async def feed(self, chunk: bytes) -> RelayBatch:
         """See `LogRelay.feed`."""
-        return self.relay.feed(chunk, reader=reader if isinstance(reader, Reader) else None)
+        return self.relay.feed(chunk)
+
+    def passing(self, reader: LogReader) -> Callable[[bytes], bytes] | None:
+        """See `LogRelay.passing`."""
+        return self.relay.passing(reader) if isinstance(reader, Reader) else None
 
     def end(self) -> bool:
         """See `LogRelay.end`."""

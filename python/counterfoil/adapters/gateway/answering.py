@@ -411,7 +411,9 @@ class Answering:
             return
         watching = adoption.watching(entry, others, call, exchange.receive, exchange.send)
         with watching as watched, self._counted():
-            await answer_post(call, terms, self._pace, watched.receive, watched.send, on_end)
+            await answer_post(
+                call, terms, self._pace, watched.receive, watched.send, on_end, watched.plain_send
+            )
 
     def _kind_of(self, message: MessageHead, asked: CallFacts | None, *, is_keyed: bool) -> type[CallStream]:
         if message.batch:

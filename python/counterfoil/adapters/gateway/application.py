@@ -15,7 +15,7 @@ from counterfoil.adapters.gateway.across import Across
 from counterfoil.adapters.gateway.adoption.front import Adoption
 from counterfoil.adapters.gateway.answering import Answering, Exchange
 from counterfoil.adapters.gateway.answers import ClientGone, read_body, send_refusal
-from counterfoil.adapters.gateway.asgi import Message, Receive, Scope, Send
+from counterfoil.adapters.gateway.asgi import NotedSend, Receive, Scope, Send
 from counterfoil.adapters.gateway.guards import Guards
 from counterfoil.adapters.gateway.headers import pass_request_headers
 from counterfoil.adapters.gateway.inbound import Inbound, read_inbound
@@ -186,15 +186,9 @@ class Gateway:
         tasks = self._tasks
         if tasks is None:
             raise GatewayNotRunning("the gateway does not run: serve it with lifespan, or open `running()`")
-        opened = False
-
-        async def send_noted(message: Message) -> None:
-            nonlocal opened
-            opened = True
-            await send(message)
-
+        noted = NotedSend(send)
         try:
-            await answer(send_noted, tasks)
+            await answer(noted, tasks)
             return
         except ClientGone:
             return
@@ -208,7 +202,7 @@ class Gateway:
             refusal = RequestRefused(502, "upstream", f"{error}; what became of the request is not known")
         if refusal.status in (408, 413, 431, 503):
             self.metrics.note_limit(refusal.field)
-        if not opened:
+        if not noted.was_used:
             await send_refusal(send, refusal)
 
     async def _answer(

@@ -11,6 +11,7 @@ import anyio
 import msgspec
 from counterfoil.adapters.gateway.driven import Driven, has_ids, settings_for
 from counterfoil.adapters.gateway.messages import RequestId
+from counterfoil.adapters.gateway.short_way import OnRelay
 from counterfoil.adapters.gateway.statuses import executed_by_status
 from counterfoil.adapters.gateway.streams import CallStream
 from counterfoil.adapters.gateway.upstream import (
@@ -18,6 +19,7 @@ from counterfoil.adapters.gateway.upstream import (
     Upstream,
     UpstreamAnswer,
     UpstreamRequest,
+    finish,
     header_of,
     is_stream,
 )
@@ -57,8 +59,7 @@ class CallSettings(msgspec.Struct, frozen=True, kw_only=True):
     error_bytes: int
     sse: Limits
     revision: str
-    on_relay: Callable[[float], None]
-    """Told how many seconds the relay of one piece took."""
+    on_relay: OnRelay
     on_indeterminate: Callable[[], None]
     """Told that a call was ended without its answer and may have run."""
     resumes: bool = True
@@ -199,7 +200,7 @@ class Call:
     async def _copy(self, answer: UpstreamAnswer, piece: bytes) -> None:
         take = await self.stream.open_feed(self._settings.sse, self._settings.on_relay)
         if piece:
-            await take(piece)
+            await finish(take(piece))
             await answer.deliver(take)
 
     async def _drive(self, answer: UpstreamAnswer, first: bytes) -> Why:

@@ -62,10 +62,10 @@ class Metrics:
         """A call was ended without its answer, and may have run."""
         self._indeterminate += 1
 
-    def note_relay(self, seconds: float) -> None:
-        """One piece of an upstream's stream was parsed and appended."""
-        self._relays[bisect_left(_BOUNDS_S, seconds)] += 1
-        self._relay_s += seconds
+    def note_relay(self, seconds: float, pieces: int = 1) -> None:
+        """A piece of an upstream's stream was parsed and appended; it stands for that many."""
+        self._relays[bisect_left(_BOUNDS_S, seconds)] += pieces
+        self._relay_s += seconds * pieces
 
     def write(self, store: ReplayStatistics | None, adoption: AdoptionCounts | None = None) -> bytes:
         """Return everything as Prometheus text, with the state of the store as gauges."""

@@ -5,10 +5,12 @@ The response opens as soon as the upstream's head is there, or without it after 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import anyio
 import msgspec
 from counterfoil.adapters.gateway.answers import send_answer
-from counterfoil.adapters.gateway.asgi import Receive, Send
+from counterfoil.adapters.gateway.asgi import Receive, Send, plain_of
 from counterfoil.adapters.gateway.calls import Call, WholeAnswer
 from counterfoil.adapters.gateway.claims import claim_new, claim_without_ids
 from counterfoil.adapters.gateway.headers import pass_answer_headers
@@ -32,9 +34,15 @@ class PostTerms(msgspec.Struct, frozen=True):
 
 
 async def answer_post(
-    call: Call, terms: PostTerms, pace: Pace, receive: Receive, send: Send, on_end: OnEnd
+    call: Call,
+    terms: PostTerms,
+    pace: Pace,
+    receive: Receive,
+    send: Send,
+    on_end: OnEnd,
+    plain_send: Callable[[], Send] | None = None,
 ) -> None:
-    """Write the answer of a call that runs.
+    """Write the answer of a call that runs; `plain_send` gives what may send an event that ends nothing.
 
     A client that goes away leaves the call running, and its answer in the store.  Raises `UpstreamError` for
     a call whose answer did not come while the response was not open.
@@ -52,7 +60,8 @@ async def answer_post(
         await _pass_whole(call, call.whole, receive, send)
     else:
         await call.keep()
-        await _write_stream(call, terms, pace, receive, send, on_end)
+        writer = await _make_writer(call, terms, pace, send, plain_send or (lambda: plain_of(send)))
+        await writer.run(receive, on_end)
 
 
 async def _pass_whole(call: Call, whole: WholeAnswer, receive: Receive, send: Send) -> None:
@@ -71,9 +80,9 @@ async def _pass_whole(call: Call, whole: WholeAnswer, receive: Receive, send: Se
         await call.keep()  # nobody got it: an identical call may
 
 
-async def _write_stream(
-    call: Call, terms: PostTerms, pace: Pace, receive: Receive, send: Send, on_end: OnEnd
-) -> None:
+async def _make_writer(
+    call: Call, terms: PostTerms, pace: Pace, send: Send, plain_send: Callable[[], Send]
+) -> StreamWriter:
     reader = await call.stream.attach(is_aware=terms.is_aware)
     epoch = call.stream.first_id.epoch
     if terms.knows.has_resumption:
@@ -91,4 +100,4 @@ async def _write_stream(
         carries_ids=terms.knows.has_resumption,
         farewells=call.farewells,
     )
-    await StreamWriter(send, pace, opening, reader, way=call.stream.way).run(receive, on_end)
+    return StreamWriter(send, pace, opening, reader, way=call.stream.way, plain_send=plain_send)

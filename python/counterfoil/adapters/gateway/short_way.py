@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
 import anyio
@@ -16,9 +16,12 @@ import sniffio
 from counterfoil.adapters.gateway.upstream import Take
 from counterfoil.stores.interface import LogReader, LogRelay
 
-Write = Callable[[bytes], Coroutine[Any, Any, None]]
-#: Told how many seconds the relay of one piece took.
-OnRelay = Callable[[float], None]
+Write = Callable[[bytes], Awaitable[None]]
+#: Told how many seconds the relay of a piece took, and for how many pieces that stands.
+OnRelay = Callable[[float, int], None]
+
+#: Of the pieces that take the short way, one in so many is timed.
+_TIMED_EVERY = 16
 
 #: How long who brings events waits for a slow connection, in one write and in all.  After that in all, the
 #: connection is on its own; after that in one write it is given up, and its client resumes.
@@ -35,27 +38,34 @@ class ShortWay:
     __slots__ = (
         "_is_over",
         "_is_writing",
+        "_pass_on",
         "_reader",
+        "_relay",
         "_settled",
         "_waited_s",
         "_wake",
         "_write",
-        "has_ended",
         "is_broken",
     )
 
     def __init__(self) -> None:
         #: A write did not come to its end: what the client has is not known, and it has to resume.
         self.is_broken = False
-        #: What came by it, or past it, had the answer.
-        self.has_ended = False
         self._is_over = sniffio.current_async_library() != "asyncio"
         self._is_writing = False
         self._settled = anyio.Event()
         self._waited_s = 0.0
+        self._relay: LogRelay | None = None
         self._reader: LogReader | None = None
+        #: What feeds the relay and reads for that reader, once it is known, and while it may be used.
+        self._pass_on: Callable[[bytes], bytes] | None = None
         self._write: Write | None = None
         self._wake: Callable[[], None] | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether what came had the call's answer."""
+        return self._relay is not None and self._relay.has_ended
 
     def lend(self, reader: LogReader, write: Write, wake: Callable[[], None]) -> None:
         """Let what comes be read from `reader` and written with `write` by whoever brings it.
@@ -67,7 +77,7 @@ class ShortWay:
 
     def take_back(self) -> None:
         """Let nothing more be written; a write that is on its way goes on until it is `settled`."""
-        self._reader = self._write = self._wake = None
+        self._reader = self._pass_on = self._write = self._wake = None
 
     async def settled(self) -> None:
         """Return once no write is on its way any more, in bounded time."""
@@ -76,37 +86,54 @@ class ShortWay:
 
     def through(self, relay: LogRelay, on_relay: OnRelay) -> Take:
         """Return what feeds `relay`, and takes this way where it may; it raises what stops the relay."""
-        feed, clock = relay.feed, time.perf_counter
+        clock, self._relay = time.perf_counter, relay
+        write_frames, untimed, most = self._write_frames, 0, 1  # the first is timed
 
-        async def take(piece: bytes) -> None:
-            reader = None if self._is_writing else self._reader
+        def take(piece: bytes) -> Awaitable[None] | None:
+            nonlocal untimed, most
+            pass_on = self._pass_on or self._find(relay)
+            if pass_on is None:
+                return feed(piece)
+            untimed += 1
+            if untimed < most:
+                frames = pass_on(piece)
+            else:
+                began = clock()
+                frames = pass_on(piece)
+                on_relay(clock() - began, untimed)
+                untimed, most = 0, _TIMED_EVERY
+            return write_frames(frames) if frames else None
+
+        async def feed(piece: bytes) -> None:
             began = clock()
-            batch = await feed(piece, reader=reader)
-            on_relay(clock() - began)
-            if batch.has_ended:
-                self.has_ended = True
-            frames = batch.frames
-            if frames:
-                await self._pass_on(frames)
+            batch = await relay.feed(piece)
+            on_relay(clock() - began, 1)
             batch.check()
 
         return take
 
-    async def _pass_on(self, frames: bytes) -> None:
+    def _find(self, relay: LogRelay) -> Callable[[bytes], bytes] | None:
+        if self._reader is not None and not self._is_writing:
+            self._pass_on = relay.passing(self._reader)
+        return self._pass_on
+
+    def _write_frames(self, frames: bytes) -> Awaitable[None] | None:
+        """Write; return the rest of it if there is one: nearly always the server takes it without waiting."""
         assert self._write is not None, "a reader is lent with what writes"
-        steps = self._write(frames)
+        steps = self._write(frames).__await__()
         try:
-            waits_for = steps.send(None)
+            waits_for = next(steps)
         except StopIteration:
-            return  # as nearly always: the server took it without waiting
+            return None
         except BaseException as error:
             self._give_up_connection(error)
-            return
-        await self._finish(_Rest(steps, waits_for))
+            return None
+        self._is_writing, self._pass_on = True, None
+        self._settled = anyio.Event()
+        return self._finish(_Rest(steps, waits_for))
 
     async def _finish(self, rest: _Rest) -> None:
         """Wait for the rest of a write, which stays in the task where it began, in bounded time."""
-        self._is_writing, self._settled = True, anyio.Event()
         task, began = asyncio.current_task(), time.monotonic()
         cancels = task.cancelling() if task is not None else 0
         timer = asyncio.get_running_loop().call_later(PATIENCE_S, rest.give_up)
@@ -144,7 +171,7 @@ class _Rest:
 
     __slots__ = ("_steps", "_waits_for", "is_given_up")
 
-    def __init__(self, steps: Coroutine[Any, Any, None], waits_for: Any) -> None:
+    def __init__(self, steps: Generator[Any, Any, None], waits_for: Any) -> None:
         self.is_given_up = False
         self._steps = steps
         self._waits_for = waits_for

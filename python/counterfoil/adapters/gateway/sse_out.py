@@ -12,7 +12,7 @@ import anyio.lowlevel
 import msgspec
 from counterfoil.adapters.gateway.asgi import Receive, Send
 from counterfoil.adapters.gateway.ids_out import IdStripper, strip_error_ids, strip_ids
-from counterfoil.adapters.gateway.short_way import ShortWay
+from counterfoil.adapters.gateway.short_way import ShortWay, Write
 from counterfoil.adapters.gateway.upstream import Headers
 from counterfoil.adapters.gateway.watching import run_while_present
 from counterfoil.errors import ReaderTooSlow, StreamEnded, TakenOver
@@ -70,6 +70,7 @@ class StreamWriter:
         reader: LogReader,
         interruption: Interruption | None = None,
         way: ShortWay | None = None,
+        plain_send: Callable[[], Send] | None = None,
     ) -> None:
         self.why: Why | None = None
         self._send = send
@@ -81,6 +82,7 @@ class StreamWriter:
         self._strip_ids = None if opening.carries_ids else IdStripper()
         self._waiting = anyio.CancelScope()
         self._way = way
+        self._plain_send = plain_send
         self._sending = anyio.Lock() if interruption is not None else None
 
     async def run(self, receive: Receive, on_end: OnEnd) -> None:
@@ -178,7 +180,7 @@ class StreamWriter:
         self._waiting = anyio.move_on_after(self._pace.beat_s)
         has_more = False
         if self._way is not None:
-            self._way.lend(self._reader, self._write_short, self._waiting.cancel)
+            self._way.lend(self._reader, self._short_writer(), self._waiting.cancel)
         try:
             with self._waiting:
                 await self._reader.wait()
@@ -190,11 +192,16 @@ class StreamWriter:
             await self._way.settled()
         return has_more
 
-    async def _write_short(self, frames: bytes) -> None:
-        """Write what another task brings and reads for this connection: never an end, so never its error."""
-        if self._strip_ids is not None:
-            frames = self._strip_ids(frames)
-        await self._send({"type": "http.response.body", "body": frames, "more_body": True})
+    def _short_writer(self) -> Write:
+        """Return what writes for other tasks what they read for this connection: never an end."""
+        send = self._plain_send() if self._plain_send is not None else self._send
+        strip_ids = self._strip_ids
+
+        def write(frames: bytes) -> Awaitable[None]:
+            body = frames if strip_ids is None else strip_ids(frames)
+            return send({"type": "http.response.body", "body": body, "more_body": True})
+
+        return write
 
     async def _send_piece(self, piece: bytes) -> bool:
         message = {"type": "http.response.body", "body": piece, "more_body": self.why is None}

@@ -35,8 +35,14 @@ class UpstreamRequest(msgspec.Struct, frozen=True):
     leg: InboundLeg = InboundLeg()
 
 
-#: Takes one piece of a body.
-Take = Callable[[bytes], Awaitable[None]]
+#: Takes one piece of a body; returns what has to be awaited before the next one comes, None if nothing.
+Take = Callable[[bytes], Awaitable[None] | None]
+
+
+async def finish(rest: Awaitable[None] | None) -> None:
+    """Await what a `Take` returned."""
+    if rest is not None:
+        await rest
 
 
 class UpstreamAnswer(Protocol):

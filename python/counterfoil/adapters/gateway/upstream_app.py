@@ -15,7 +15,7 @@ from urllib.parse import unquote_to_bytes
 import anyio
 from anyio.abc import TaskGroup
 from counterfoil.adapters.gateway.asgi import ASGIApp, Message
-from counterfoil.adapters.gateway.upstream import Headers, Take, UpstreamRequest
+from counterfoil.adapters.gateway.upstream import Headers, Take, UpstreamRequest, finish
 from counterfoil.errors import UpstreamBroken
 
 _LOGGER = logging.getLogger("counterfoil.gateway")
@@ -147,7 +147,7 @@ class _AppAnswer:
         """Have the app's own task take the pieces, once those are taken that wait already."""
         while self._waiting:
             piece, taken = self._waiting.popleft()
-            await take(piece)
+            await finish(take(piece))
             taken.set()  # not before: it would be one piece ahead
         self._take = take
         try:
@@ -187,7 +187,12 @@ class _AppAnswer:
                 if self._take is None:
                     await self._wait_with(bytes(body))
                 else:
-                    await self._hand_over(self._take, bytes(body))
+                    try:
+                        rest = self._take(bytes(body))
+                        if rest is not None:
+                            await rest
+                    except Exception as failure:
+                        self._fail(failure)
             if not message.get("more_body", False):
                 self._is_complete = True
                 self._note_over()
@@ -209,12 +214,10 @@ class _AppAnswer:
                 self._waiting.remove(entry)
             raise
 
-    async def _hand_over(self, take: Take, piece: bytes) -> None:
-        try:
-            await take(piece)
-        except Exception as failure:  # for whoever delivers; the app goes on, and its answer goes nowhere
-            self._take, self._take_failure = None, failure
-            self._note_over()
+    def _fail(self, failure: Exception) -> None:
+        """Tell it to whoever delivers; the app goes on, and its answer goes nowhere."""
+        self._take, self._take_failure = None, failure
+        self._note_over()
 
 
 class _Lifespan:

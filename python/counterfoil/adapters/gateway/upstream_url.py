@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import anyio
-from counterfoil.adapters.gateway.upstream import Headers, Take, UpstreamRequest
+from counterfoil.adapters.gateway.upstream import Headers, Take, UpstreamRequest, finish
 from counterfoil.errors import UpstreamBroken, UpstreamUnreachable
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class _UrlAnswer:
 
     async def deliver(self, take: Take) -> None:
         while piece := await self.receive():
-            await take(piece)
+            await finish(take(piece))
 
     async def receive(self) -> bytes:
         import httpx2

@@ -20,24 +20,30 @@ use crate::ids::{Scope, StreamToken};
 pub(crate) struct RelayCore {
     store: Py<ReplayCore>,
     scope: Py<Scope>,
-    relay: Mutex<Relay>,
+    fed: Mutex<Fed>,
+}
+
+/// A relay, and the memory of its reports.
+struct Fed {
+    relay: Relay,
+    report: Report,
+    has_ended: bool,
 }
 
 impl RelayCore {
     pub(super) fn new(store: Py<ReplayCore>, scope: Py<Scope>, relay: Relay) -> Self {
-        Self { store, scope, relay: Mutex::new(relay) }
+        Self { store, scope, fed: Mutex::new(Fed { relay, report: Report::default(), has_ended: false }) }
     }
 
     /// For steps that run no Python code: neither does whoever waits here hold the interpreter lock.
-    fn lock(&self, py: Python<'_>) -> MutexGuard<'_, Relay> {
-        self.relay.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self, py: Python<'_>) -> MutexGuard<'_, Fed> {
+        self.fed.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[pymethods]
 impl RelayCore {
-    /// Take a chunk. With `reader`, also read for it what it has not been given yet, in the same step: who
-    /// waits on it is woken only for more than that, or for an end. The end of the stream is left to it.
+    /// Take a chunk. With `reader`, also read for it what it has not been given yet, in the same step.
     #[pyo3(signature = (chunk, *, reader=None))]
     fn feed(
         &self,
@@ -52,23 +58,13 @@ impl RelayCore {
         with_scratch(|frames| {
             let read = store.attempt(py, |store, now_ms, woken| {
                 // Inside the store's step, where no Python code runs: what is woken may look at this relay.
-                let mut relay = self.lock(py);
-                let Some(reader) = reader.map(ReaderCore::ticket) else {
-                    relay.feed(store, &scope.0, chunk.as_bytes(), now_ms, &mut report, woken)?;
-                    return Ok(Ok(0));
-                };
-                let waiter = store.disarm(reader);
-                let fed = relay.feed(store, &scope.0, chunk.as_bytes(), now_ms, &mut report, woken);
-                let read = if fed.is_err() || report.has_ended {
-                    Ok(0)
-                } else {
-                    store.read(reader, MAX_PIECE_BYTES, frames, now_ms, woken)
-                };
-                match waiter.map(|waiter| store.arm(reader, waiter)) {
-                    None | Some(Armed::Waiting) => {}
-                    Some(Armed::Ready(waiter) | Armed::Busy(waiter)) => woken.push(waiter),
-                }
-                fed.map(|()| read)
+                let Fed { relay, has_ended, .. } = &mut *self.lock(py);
+                relay.feed(store, &scope.0, chunk.as_bytes(), now_ms, &mut report, woken)?;
+                *has_ended |= report.has_ended;
+                Ok(match reader {
+                    None => Ok(0),
+                    Some(reader) => store.read(reader.ticket(), MAX_PIECE_BYTES, frames, now_ms, woken),
+                })
             })?;
             let frames = match read {
                 // The reader says so itself when it is read.
@@ -80,22 +76,66 @@ impl RelayCore {
         })
     }
 
+    /// Take a chunk and return what `reader` reads then, in one step. Who waits on that reader is woken only
+    /// for more than is returned; the end of the stream, and all that comes with what stops this relay, which
+    /// is raised, is left to it.
+    fn pass_on<'py>(
+        &self,
+        py: Python<'py>,
+        reader: &ReaderCore,
+        chunk: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let chunk = crate::buffers::to_bytes(chunk)?;
+        let scope = self.scope.get();
+        let reader = reader.ticket();
+        with_scratch(|frames| {
+            let stopped = self.store.get().attempt(py, |store, now_ms, woken| {
+                // Inside the store's step, where no Python code runs: what is woken may look at this relay.
+                let Fed { relay, report, has_ended } = &mut *self.lock(py);
+                let waiter = store.disarm(reader);
+                let fed = relay.feed(store, &scope.0, chunk.as_bytes(), now_ms, report, woken);
+                *has_ended |= report.has_ended;
+                let stopped = (report.refused, report.failed);
+                if fed.is_ok() && !report.has_ended && stopped == (None, None) {
+                    // Its end, if it has one, is told by the reader itself when it is read.
+                    let _ = store.read(reader, MAX_PIECE_BYTES, frames, now_ms, woken);
+                }
+                match waiter.map(|waiter| store.arm(reader, waiter)) {
+                    None | Some(Armed::Waiting) => {}
+                    Some(Armed::Ready(waiter) | Armed::Busy(waiter)) => woken.push(waiter),
+                }
+                fed.map(|()| stopped)
+            })?;
+            match stopped {
+                (None, None) => Ok(PyBytes::new(py, frames)),
+                (Some(error), _) => Err(errors::store_error(py, error)),
+                (None, Some(error)) => Err(crate::sse::parse_error(py, error)),
+            }
+        })
+    }
+
     /// The upstream's connection is over; True if it ended inside an event, which is discarded.
     fn end(&self, py: Python<'_>) -> bool {
-        self.lock(py).end() == End::Truncated
+        self.lock(py).relay.end() == End::Truncated
     }
 
     /// The upstream's last event ID as of the last thing that was taken, as it stood.
     #[getter]
     fn last_event_id<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
-        let cursor = self.lock(py).cursor().to_vec();
+        let cursor = self.lock(py).relay.cursor().to_vec();
         crate::text::decode(py, &cursor)
+    }
+
+    /// The stream got its last answer by this relay.
+    #[getter]
+    fn has_ended(&self, py: Python<'_>) -> bool {
+        self.lock(py).has_ended
     }
 
     /// The stream that is appended to.
     #[getter]
     fn stream(&self, py: Python<'_>) -> StreamToken {
-        StreamToken(*self.lock(py).stream())
+        StreamToken(*self.lock(py).relay.stream())
     }
 }
 

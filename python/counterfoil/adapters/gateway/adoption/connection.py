@@ -5,10 +5,11 @@ Handed over means: the send of the answer's last byte returned, and no disconnec
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Protocol
 
 import anyio.lowlevel
-from counterfoil.adapters.gateway.asgi import Message, Receive, Send
+from counterfoil.adapters.gateway.asgi import Message, Receive, Send, plain_of
 from counterfoil.errors import CounterfoilError, StreamEnded
 from counterfoil.model.verdicts import ResumeVerdict
 from counterfoil.native import ResumeAnswer, StreamToken
@@ -83,21 +84,33 @@ class Connection:
             self.close()
         return message
 
-    async def send(self, message: Message) -> None:
+    def send(self, message: Message) -> Awaitable[None]:
         """As ASGI's; the answer leaves before the end of the response.
 
         Servers tell a disconnect once a response is complete: one that is told before that is a real one.
         """
-        if self._watcher is None or not self._ends_answer(message):
-            await self._send(message)
-            self._note_sent(message)
-            return
+        watcher = self._watcher
+        if watcher is not None and self._ends_answer(message):
+            return self._send_answer(watcher, message)
+        if watcher is None or self._has_id:
+            return self._send(message)
+        return self._send_first(message)
+
+    def plain_send(self) -> Send:
+        """Return what sends an event that ends nothing, while there is nothing to note of it."""
+        return plain_of(self._send) if self._watcher is None or self._has_id else self.send
+
+    async def _send_first(self, message: Message) -> None:
+        await self._send(message)
+        self._note_sent(message)
+
+    async def _send_answer(self, watcher: Watcher, message: Message) -> None:
         await self._send({**message, "more_body": True})
         await anyio.lowlevel.checkpoint()  # a disconnect that is on its way is told first
         self._note_sent(message)
         if not self._is_gone:
             self._is_done = True
-            self._watcher.note_handed_over(self)
+            watcher.note_handed_over(self)
         if not message.get("more_body", False):
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 

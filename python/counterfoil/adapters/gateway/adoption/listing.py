@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from counterfoil.adapters.gateway.upstream import (
@@ -63,9 +63,9 @@ class _KeptAnswer:
         return self._answer.headers
 
     async def deliver(self, take: Take) -> None:
-        async def keep_and_take(piece: bytes) -> None:
+        def keep_and_take(piece: bytes) -> Awaitable[None] | None:
             self._keep(piece)
-            await take(piece)
+            return take(piece)
 
         await self._answer.deliver(keep_and_take)
 
