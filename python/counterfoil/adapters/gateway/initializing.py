@@ -14,7 +14,14 @@ from anyio.abc import TaskGroup
 from counterfoil.adapters.gateway.asgi import Receive, Send
 from counterfoil.adapters.gateway.calls import Call
 from counterfoil.adapters.gateway.passthrough import OnPiece, copy_answer, start_answer
-from counterfoil.adapters.gateway.upstream import Headers, Take, Upstream, UpstreamAnswer, UpstreamRequest
+from counterfoil.adapters.gateway.upstream import (
+    Headers,
+    Take,
+    Upstream,
+    UpstreamAnswer,
+    UpstreamRequest,
+    finish,
+)
 from counterfoil.adapters.gateway.watching import run_while_present
 
 #: Told the head of the answer; returns the call that its stream becomes, None to pass the answer as it is.
@@ -97,7 +104,7 @@ class _Read:
     async def deliver(self, take: Take) -> None:
         async def read_and_take(piece: bytes) -> None:
             await self._on_piece(piece)
-            await take(piece)
+            await finish(take(piece))
 
         await self._answer.deliver(read_and_take)
 
