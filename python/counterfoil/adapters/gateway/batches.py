@@ -32,7 +32,7 @@ class BatchStream(CallStream):
             began = time.perf_counter()
             events = parser.feed(piece)
             await self.append([event.data for event in events if event.data not in (b"", b"{}")])
-            on_relay(time.perf_counter() - began, 1)
+            on_relay(time.perf_counter() - began)
 
         return take
 

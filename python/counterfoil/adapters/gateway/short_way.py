@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Generator
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 import sniffio
@@ -17,8 +17,13 @@ from counterfoil.adapters.gateway.upstream import Take
 from counterfoil.stores.interface import LogReader, LogRelay
 
 Write = Callable[[bytes], Awaitable[None]]
-#: Told how many seconds the relay of a piece took, and for how many pieces that stands.
-OnRelay = Callable[[float, int], None]
+
+
+class OnRelay(Protocol):
+    """Told how many seconds the relay of a piece took, and for how many pieces that stands."""
+
+    def __call__(self, seconds: float, pieces: int = 1) -> None: ...
+
 
 #: Of the pieces that take the short way, one in so many is timed.
 _TIMED_EVERY = 16
@@ -107,7 +112,7 @@ class ShortWay:
         async def feed(piece: bytes) -> None:
             began = clock()
             batch = await relay.feed(piece)
-            on_relay(clock() - began, 1)
+            on_relay(clock() - began)
             batch.check()
 
         return take
