@@ -42,7 +42,7 @@ SHARES: tuple[tuple[str, int, tuple[str, ...]], ...] = (
             "tests/programs/test_tail.py",
         ),
     ),
-    ("workers", 180, ("tests/workers",)),
+    ("workers", 180, ("tests/workers", "tests/adapters/test_peers.py", "tests/adapters/test_workers.py")),
     ("gateway", 480, ("tests/adapters", "tests/programs", "tests/interop")),
 )
 

@@ -95,10 +95,6 @@ class PeerBroken(PeerError):
     """The exchange broke, fell silent, or was not what one process of a gateway says to another."""
 
 
-class WorkersFailed(CounterfoilError, RuntimeError):
-    """A worker died again and again, so that the gateway was ended; its log says what it died of."""
-
-
 # --- event store
 
 

@@ -13,10 +13,15 @@ import signal
 import socket
 import ssl
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import NamedTemporaryFile, TemporaryDirectory
 from typing import Any
 
 import anyio
+import msgspec
+from anyio.abc import TaskGroup
 
 from counterfoil.adapters.gateway.admin import AdminApp
 from counterfoil.adapters.gateway.application import Gateway
@@ -32,7 +37,12 @@ from counterfoil.adapters.gateway.config import (
 from counterfoil.adapters.gateway.routes import Route, make_routes_to
 from counterfoil.adapters.gateway.scopes import HeaderSource, JwtSource, Scopes, Source
 from counterfoil.adapters.gateway.upstream_url import UrlUpstream
+from counterfoil.adapters.peers.members import Members
+from counterfoil.adapters.peers.peers import PeerPace, Peers
 from counterfoil.adapters.serving import listen, listen_unix, serve_app
+from counterfoil.adapters.workers.orders import WorkerOrders, read_orders
+from counterfoil.adapters.workers.supervisor import Supervisor
+from counterfoil.adapters.workers.workers_admin import WorkersFacts
 from counterfoil.errors import ConfigError
 from counterfoil.native import KeyRing
 from counterfoil.protocol.revisions import LAST_WITH_SESSIONS
@@ -53,6 +63,7 @@ _FLAGS = {
     "allow_origin": "gateway.allow_origins",
     "max_revision": "gateway.max_revision",
     "retry_ms": "gateway.retry_ms",
+    "workers": "serve.workers",
 }
 
 
@@ -66,6 +77,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the MCP endpoint behind the gateway (may be repeated)",
     )
     parser.add_argument("--listen", metavar="HOST:PORT", help="where to listen (default 127.0.0.1:8080)")
+    parser.add_argument(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="processes on that address (default 1); any resumes any stream",
+    )
     parser.add_argument(
         "--backend", choices=("asyncio", "trio"), help="asyncio by uvicorn (default), or trio by hypercorn"
     )
@@ -106,15 +123,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve; returns 0 after a drain that was asked for."""
+    """Serve; returns 0 after a drain that was asked for, 1 if the workers cannot be kept alive."""
+    orders = read_orders()
+    if orders is not None:
+        log_to_stderr(worker=orders.worker)
+        anyio.run(serve_as_worker, orders, backend=orders.config.serve.backend)
+        return 0
     if arguments.status:
         return show_status(arguments.admin, as_json=arguments.json)
-    config = load_config(arguments.config, os.environ, flags_of(arguments))
+
+    def reread() -> GatewayConfig:
+        return load_config(arguments.config, os.environ, flags_of(arguments))
+
+    config = reread()
     if arguments.check:
         build_gateway(config)
         sys.stdout.write(describe_adoption(config) + show_config(config))
         return 0
     log_to_stderr()
+    if config.serve.workers > 1:
+        return supervise(config, reread)
     anyio.run(serve, config, backend=config.serve.backend)
     return 0
 
@@ -137,13 +165,13 @@ def flags_of(arguments: argparse.Namespace) -> dict[str, Any]:
     return flags
 
 
-def build_gateway(config: GatewayConfig, ledger: Ledger | None = None) -> Gateway:
+def build_gateway(
+    config: GatewayConfig, ledger: Ledger | None = None, members: Members | None = None
+) -> Gateway:
     """Build the gateway that a configuration describes, over a ledger that is open; raises `ConfigError`."""
     keys = KeyRing.from_file(config.serve.keys) if config.serve.keys is not None else KeyRing.random()
     if keys.is_ephemeral:
-        _log().warning(
-            "%s", json.dumps({"event": "ephemeral-key", "note": "cursors die with this process; see --keys"})
-        )
+        _tell_ephemeral()
     return Gateway(
         upstream=[route for upstream in config.upstream for route in _routes_of(upstream)],
         store=ReplayStore(limits=config.limits, keys=keys),
@@ -153,7 +181,17 @@ def build_gateway(config: GatewayConfig, ledger: Ledger | None = None) -> Gatewa
         settings=config.gateway,
         limits=config.limits,
         ledger=ledger,
+        peers=Peers(members, keys, pace=_pace_of(config)) if members is not None else None,
     )
+
+
+def _pace_of(config: GatewayConfig) -> PeerPace:
+    return PeerPace(stream_silence_s=2 * config.gateway.beat_s + 5)
+
+
+def _tell_ephemeral() -> None:
+    facts = {"event": "ephemeral-key", "note": "cursors die with this process; see --keys"}
+    _log().warning("%s", json.dumps(facts))
 
 
 async def serve(config: GatewayConfig) -> None:
@@ -180,6 +218,78 @@ async def _serve(config: GatewayConfig, ledger: Ledger | None) -> None:
         _log().info("%s", json.dumps(facts))
         await serve_app(gateway, listener, stop, grace_s=config.serve.drain_s)
         tasks.cancel_scope.cancel()
+
+
+async def serve_as_worker(orders: WorkerOrders) -> None:
+    """Serve on the inherited socket until SIGTERM or SIGINT, or until the supervisor is gone."""
+    stop = anyio.Event()
+    gateway = build_gateway(orders.config, members=orders.members())
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_stop_at_signal, stop, gateway)
+        tasks.start_soon(_stop_at_end_of, orders.lifeline, stop, gateway)
+        listener = socket.socket(fileno=orders.listener)
+        await serve_app(gateway, listener, stop, grace_s=orders.config.serve.drain_s)
+        tasks.cancel_scope.cancel()
+
+
+def supervise(config: GatewayConfig, reread: Callable[[], GatewayConfig]) -> int:
+    """Run workers until SIGTERM or SIGINT; SIGHUP reads the configuration anew, worker by worker."""
+    host, port = split_address(config.serve.listen)
+    with ExitStack() as stack:
+        listener = stack.enter_context(listen(host, port))
+        directory = config.serve.sockets
+        if directory is None:
+            directory = stack.enter_context(
+                TemporaryDirectory(prefix="counterfoil-", dir=os.environ.get("RUNTIME_DIRECTORY"))
+            )
+        if config.serve.keys is None:
+            file = stack.enter_context(_ephemeral_keys())
+            config = msgspec.structs.replace(config, serve=msgspec.structs.replace(config.serve, keys=file))
+        build_gateway(config)  # what cannot work is told once, not by every worker
+        supervisor = Supervisor(config, listener, Path(directory), reread=reread)
+        failure = anyio.run(_supervise, config, supervisor, listener, backend=config.serve.backend)
+        if failure is not None:
+            _log().error("%s", json.dumps({"event": "crash-loop", "why": failure}))
+    return 0 if failure is None else 1
+
+
+async def _supervise(config: GatewayConfig, supervisor: Supervisor, listener: socket.socket) -> str | None:
+    stop = anyio.Event()
+
+    def tell_ready() -> None:
+        facts = {"event": "listening", "port": listener.getsockname()[1], "backend": config.serve.backend}
+        _log().info("%s", json.dumps({**facts, "workers": config.serve.workers}))
+
+    async with anyio.create_task_group() as outer:
+        if config.serve.admin is not None:
+            admin = AdminApp(WorkersFacts(supervisor))
+            outer.start_soon(serve_app, admin, _listen_admin(config.serve.admin), stop)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_obey_signals, supervisor, tasks)
+            failure = await supervisor.run(tell_ready)
+            tasks.cancel_scope.cancel()
+        stop.set()
+    return failure
+
+
+async def _obey_signals(supervisor: Supervisor, tasks: TaskGroup) -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        async for number in signals:
+            if number == signal.SIGHUP:
+                tasks.start_soon(supervisor.reload)
+            else:
+                _log().info("%s", json.dumps({"event": "draining", "signal": number.name}))
+                supervisor.drain()
+
+
+@contextmanager
+def _ephemeral_keys() -> Iterator[str]:
+    """Write a key that all workers share and that ends with them."""
+    _tell_ephemeral()
+    with NamedTemporaryFile("w", prefix="counterfoil-", suffix=".keys", encoding="ascii") as file:
+        file.write(KeyRing.random().to_text())
+        file.flush()
+        yield file.name
 
 
 def show_status(admin: str | None, *, as_json: bool) -> int:
@@ -220,6 +330,14 @@ async def _stop_at_signal(stop: anyio.Event, gateway: Gateway) -> None:
             stop.set()
 
 
+async def _stop_at_end_of(lifeline: int, stop: anyio.Event, gateway: Gateway) -> None:
+    """Stop when the other end of a pipe is closed: its process is gone, however it went."""
+    await anyio.wait_readable(lifeline)
+    _log().error("%s", json.dumps({"event": "draining", "why": "the supervisor is gone"}))
+    gateway.drain()
+    stop.set()
+
+
 def _routes_of(upstream: UpstreamConfig) -> list[Route]:
     tls = ssl.create_default_context(cafile=upstream.ca) if upstream.ca is not None else None
     try:
@@ -244,10 +362,23 @@ def _log() -> logging.Logger:
     return logging.getLogger("counterfoil.gateway")
 
 
-def log_to_stderr() -> None:
+class _WorkerFormatter(logging.Formatter):
+    """Names the worker in each line: all of them write one log."""
+
+    def __init__(self, worker: int) -> None:
+        super().__init__("%(message)s")
+        self._worker = worker
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = super().format(record)
+        is_object = line.startswith("{") and line.endswith("}") and len(line) > 2
+        return f'{line[:-1]},"worker":{self._worker}}}' if is_object else line
+
+
+def log_to_stderr(*, worker: int | None = None) -> None:
     """One line per event on stderr: our lines are JSON objects already."""
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(message)s"))
+    handler.setFormatter(logging.Formatter("%(message)s") if worker is None else _WorkerFormatter(worker))
     logger = logging.getLogger("counterfoil")
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import msgspec
 from counterfoil.adapters.gateway.answers import send_answer
-from counterfoil.adapters.gateway.application import Gateway
 from counterfoil.adapters.gateway.asgi import Receive, Scope, Send
 from counterfoil.adapters.gateway.metrics import CONTENT_TYPE
 
 _JSON = ((b"content-type", b"application/json"), (b"cache-control", b"no-store"))
 
 
-class AdminApp:
-    """Answers GET /healthz, /readyz, /metrics and /status about one gateway; it changes nothing."""
+class Facts(Protocol):
+    """What is told: of one gateway, or of several processes added up."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    @property
+    def is_ready(self) -> bool:
+        """Whether new requests should come here."""
+
+    async def report(self) -> tuple[bytes, bytes]:
+        """Return metrics as Prometheus text, and a status as JSON."""
+
+
+class AdminApp:
+    """Answers GET /healthz, /readyz, /metrics and /status about a gateway; it changes nothing."""
+
+    def __init__(self, gateway: Facts) -> None:
         self._gateway = gateway
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

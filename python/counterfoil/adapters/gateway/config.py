@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 from counterfoil.adapters.gateway.settings import GatewaySettings
+from counterfoil.adapters.peers.owners import MAX_WORKERS
 from counterfoil.errors import ConfigError
 from counterfoil.limits import Limits
 
@@ -42,6 +43,10 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """The key file that signs event IDs; without one a random key dies with the process."""
     ledger: str | None = None
     """The SQLite file that keeps what became of calls with a key; without one keys are not honoured."""
+    workers: int = 1
+    """Processes on the one listening socket; they ask each other, so any of them answers for any stream."""
+    sockets: str | None = None
+    """The directory of the workers' sockets; without it one is made, and removed in the end."""
     replicas: int = 1
     """How many gateways share the keys; more than one needs `keys`."""
     scope: str | None = None
@@ -148,6 +153,10 @@ def _check(config: GatewayConfig) -> None:
         raise ConfigError("upstream.prefix", "several upstreams need a prefix each: [[upstream]]")
     if config.serve.replicas > 1 and config.serve.keys is None:
         raise ConfigError("serve.keys", "several replicas need one key file: counterfoil keys new FILE")
+    if not 1 <= config.serve.workers <= MAX_WORKERS:
+        raise ConfigError("serve.workers", f"between 1 and {MAX_WORKERS}")
+    if config.serve.workers > 1 and config.serve.ledger is not None:
+        raise ConfigError("serve.ledger", "one process owns a ledger: run it with one worker")
     if config.serve.backend not in get_args(Backend):
         raise ConfigError("serve.backend", "asyncio or trio")
     if config.gateway.adopt_s > config.limits.grace_s:
