@@ -117,7 +117,7 @@ async def test_a_storm_of_resumes_is_answered_whole_and_memory_keeps_its_bound(
     budget = sessions * 64 << 10  # which what is charged for these streams nearly fills
     limits = ("--set", f"limits.total_bytes={budget}", "--set", "limits.grace_s=600")
     with start_crowd() as upstream, start_gateway(upstream, anyio_backend, *limits) as gateway:
-        await make_caller(gateway.port, 0, idle=5)
+        await storm(await gather_crowd(gateway.port, 5), gateway.port)  # what is loaded at first use
         baseline = resident_bytes(gateway)
         callers = await gather_crowd(gateway.port, sessions)
         await storm(callers, gateway.port)

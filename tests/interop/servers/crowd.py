@@ -1,8 +1,8 @@
 """An upstream for crowds and extremes: thousands of sessions and open calls at little cost, and too much.
 
 `quick` is answered at once with notes of a given size; `hold` tells its first note, and the rest with its
-answer once `release` was called; `huge` answers in one event of `size` bytes and `json` in a whole answer;
-`endless` is a line without an end.  Runs as a child process of a test (`serving.py`).
+answer at the next call of `release`; `huge` answers in one event of `size` bytes, `json` in a whole answer,
+and `endless` in a line without an end.  Runs as a child process of a test (`serving.py`).
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ class Crowd:
             await self._released.wait()
         elif tool == "release":
             self._released.set()
+            self._released = asyncio.Event()
         result = {"content": [{"type": "text", "text": f"receipt {arguments.get('key')}"}]}
         await _send(send, b"".join(notes) + _event({"id": request_id, "result": result}), last=True)
 
