@@ -8,10 +8,12 @@ makes them; on trio it takes httpcore2's own.
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from typing import Any
 
 import anyio
@@ -23,6 +25,8 @@ from anyio.streams.tls import TLSAttribute, TLSStream
 
 #: Bytes that may wait to be read; at it the connection is read no further until they are.
 MOST_WAITING = 256 << 10
+#: How long an address has before the next one is tried beside it.
+ATTEMPT_S = 0.25
 
 
 async def connect(
@@ -35,16 +39,68 @@ async def connect(
 ) -> NetworkStream:
     """Open a TCP connection; raises httpcore2's `ConnectError` and `ConnectTimeout`."""
     with _errors(httpcore2.ConnectError, httpcore2.ConnectTimeout), anyio.fail_after(timeout):
-        transport, connection = await asyncio.get_running_loop().create_connection(
-            Connection,
-            host,
-            port,
-            local_addr=(local_address, 0) if local_address is not None else None,
-            happy_eyeballs_delay=0.25,
-        )
+        own = await _open_socket(host, port, local_address)
+        transport, connection = await asyncio.get_running_loop().create_connection(Connection, sock=own)
         for option in socket_options or ():
             transport.get_extra_info("socket").setsockopt(*option)
     return NetworkStream(connection, connection)
+
+
+async def _open_socket(host: str, port: int, local_address: str | None) -> socket.socket:
+    """Connect to the first of a host's addresses that answers (RFC 8305, in short).
+
+    Asyncio's own race leaves the winner open where it is cancelled at the moment of the win.
+    """
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    won: list[socket.socket] = []
+    errors: list[OSError] = []
+
+    async def attempt(family: int, protocol: int, address: Any, failed: anyio.Event) -> None:
+        try:
+            own = socket.socket(family, socket.SOCK_STREAM, protocol)
+            try:
+                own.setblocking(False)
+                if local_address is not None:
+                    own.bind((local_address, 0))
+                await loop.sock_connect(own, address)
+            except BaseException:
+                own.close()
+                raise
+        except OSError as error:
+            errors.append(error)
+            failed.set()
+        else:
+            won.append(own)
+            tasks.cancel_scope.cancel()
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            for family, _, protocol, _, address in _interleave(found):
+                failed = anyio.Event()
+                tasks.start_soon(attempt, family, protocol, address, failed)
+                with anyio.move_on_after(ATTEMPT_S):
+                    await failed.wait()
+        if not won:
+            raise errors[0] if len(errors) == 1 else OSError(f"no address of {host!r} could be connected to")
+    except BaseException:
+        for own in won:
+            own.close()
+        raise
+    for late in won[1:]:
+        late.close()
+    return won[0]
+
+
+_Found = tuple[int, int, int, str, Any]
+
+
+def _interleave(found: Sequence[_Found]) -> list[_Found]:
+    """The families in turn, that of the first address first."""
+    first = [one for one in found if one[0] == found[0][0]]
+    second = [one for one in found if one[0] != found[0][0]]
+    pairs = zip_longest(first, second)
+    return [one for pair in pairs for one in pair if one is not None]
 
 
 class Connection(asyncio.Protocol, anyio.abc.ByteStream):
