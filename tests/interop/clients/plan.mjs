@@ -48,7 +48,7 @@ async function runSession(plan, number, openSession, slots) {
     emit({ session: number, key: call.key, outcome: "session lost", error: describe(error), progress: [] });
   let client;
   try {
-    client = await openSession(plan.url, hearing);
+    client = await openSession(plan.url, hearing, plan.headers);
   } catch (error) {
     for (const call of calls) lose(call, error);
     return;
@@ -68,9 +68,38 @@ async function runSession(plan, number, openSession, slots) {
   emit({ session: number, ...hearing });
 }
 
+// One call, made again after an error or a time-out (of which the SDK tells the server), as naive agents do.
+async function runAgent(plan, number, call, openSession, slots) {
+  await slots.take();
+  let client;
+  let line = { key: call.key, outcome: "session lost", progress: [] };
+  for (let tries = 1; tries <= plan.tries; tries += 1) {
+    try {
+      client ??= await openSession(plan.url, { notices: [], strays: [] }, plan.headers);
+      line = await runCall(client, call, plan.timeout_s * 1000);
+    } catch (error) {
+      line.error ??= describe(error);
+    }
+    line.tries = tries;
+    if (line.outcome === "result" || !plan.same_session) {
+      await client?.end();
+      client = undefined;
+    }
+    if (line.outcome === "result") break;
+  }
+  await client?.end();
+  slots.release();
+  emit({ session: number, ...line });
+}
+
 export async function main(openSession) {
   const plan = JSON.parse(await readAll(process.stdin));
   const slots = new Slots(plan.at_once);
+  if (plan.tries) {
+    const agents = plan.sessions.flatMap((calls, number) => calls.map((call) => [number, call]));
+    await Promise.all(agents.map(([number, call]) => runAgent(plan, number, call, openSession, slots)));
+    process.exit(0);
+  }
   await Promise.all(plan.sessions.map((_, number) => runSession(plan, number, openSession, slots)));
   process.exit(0);
 }

@@ -1,10 +1,10 @@
 """Runs a plan of calls through one published Python client and prints one JSON line per call; knows no SDK.
 
 `sdk1.py` and `sdk2.py` give it what differs between the majors.  The plan comes as JSON on standard input:
-`{url, timeout_s, at_once, last_notice, linger_s, tries, headers, sessions}`, a session being a list of
-`{key, tool, arguments}`.
-With `tries` every call is a naive agent's: after an error or `timeout_s` of silence it opens a new session
-and makes the same call again.
+`{url, timeout_s, at_once, last_notice, linger_s, tries, same_session, headers, revision, sessions}`, with a
+session being a list of `{key, tool, arguments}`.
+With `tries` every call is a naive agent's: after an error or `timeout_s` of silence it makes the same call
+again in a new session (`same_session` is for the other language's clients).
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ class Session(Protocol):
 class Hearing:
     """What a session got outside its calls: notices, and everything that the SDK complained of."""
 
-    def __init__(self, last: str, headers: dict[str, str]) -> None:
+    def __init__(self, plan: dict[str, Any]) -> None:
+        headers, last = plan["headers"], plan["last_notice"]
+        #: The revision that a client with a negotiation of its own is to agree on.
+        self.revision: str = plan["revision"]
         #: What the client sends with every request, to say whose it is.
         self.headers = headers
         self.notices: list[str] = []
@@ -71,7 +74,7 @@ async def run_session(
     plan: dict[str, Any], number: int, open_session: OpenSession, slots: anyio.Semaphore
 ) -> None:
     calls = plan["sessions"][number]
-    hearing = Hearing(plan["last_notice"], plan["headers"])
+    hearing = Hearing(plan)
     answered: set[str] = set()
     failure = "no answer before the session closed"
 
@@ -109,7 +112,7 @@ async def run_agent(plan: dict[str, Any], call: dict[str, Any], open_session: Op
     """Make one call as often as it takes; each try has a session of its own."""
     line: dict[str, Any] = {}
     for number in range(1, plan["tries"] + 1):
-        hearing = Hearing(plan["last_notice"], plan["headers"])
+        hearing = Hearing(plan)
         line = {"key": call["key"], "outcome": "session lost", "progress": []}
         try:
             async with open_session(plan["url"], hearing) as session:

@@ -5,7 +5,7 @@ import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/
 import { ElicitRequestSchema, LoggingMessageNotificationSchema } from "@modelcontextprotocol/sdk/types.js";
 import { main } from "./plan.mjs";
 
-await main(async (url, hearing) => {
+await main(async (url, hearing, headers) => {
   const client = new Client({ name: "interop", version: "1" }, { capabilities: { elicitation: {} } });
   client.onerror = (error) => hearing.strays.push(String(error));
   client.setRequestHandler(ElicitRequestSchema, (request) => ({
@@ -15,7 +15,7 @@ await main(async (url, hearing) => {
   client.setNotificationHandler(LoggingMessageNotificationSchema, (notice) => {
     hearing.notices.push(String(notice.params.data));
   });
-  const transport = new StreamableHTTPClientTransport(new URL(url));
+  const transport = new StreamableHTTPClientTransport(new URL(url), { requestInit: { headers } });
   await client.connect(transport);
   if (transport.protocolVersion !== "2025-11-25") throw new Error(`agreed on ${transport.protocolVersion}`);
   await client.listTools();

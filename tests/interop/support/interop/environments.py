@@ -46,6 +46,8 @@ def client_command(client: str) -> list[str]:
     clients = INTEROP / "clients"
     if client == "python-2":
         return [sys.executable, str(clients / "sdk2.py")]
+    if client == "python-2-auto":
+        return [sys.executable, str(clients / "auto2.py")]
     if client == "python-1":
         python = BUILD / "sdk1" / "bin" / "python"
         if not python.exists():

@@ -24,8 +24,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float = 20.0
     last_notice: str = ""
     tries: int = 0
-    """Above 0 each call is a naive agent's, with a new session for every try."""
+    """Above 0 each call is a naive agent's: made again, so often in all."""
+    same_session: bool = False
+    """Such an agent makes its call again in the same session."""
     headers: dict[str, str] = {}
+    revision: str = "2025-11-25"
+    """What a client that negotiates by itself is to agree on."""
     linger_s: float = 0.0
     """After its calls a session stays until a notice ended with `last_notice`, at most so long."""
 
