@@ -29,7 +29,7 @@ def claimed(
     epoch: str | None = None,
     *,
     after: int | None = 4118,
-    digest: str = "d",
+    digest: str | None = "d",
     following: Next | None = None,
 ) -> Claimed:
     return Claimed(ClaimDetails(verdict=VerdictToken(verdict), after=after, next=following), epoch, digest)
@@ -50,12 +50,13 @@ def test_a_claim_is_named_by_its_verdict_and_epoch(verdict: VerdictToken) -> Non
     [
         (4118, "d", Claim.RESUMED_EQUAL),
         (4117, "d", Claim.RESUMED_OURS),
-        (4118, "x", Claim.RESUMED_OURS),
+        (4118, "x", Claim.RESUMED_DIVERGED),
+        (4118, None, Claim.RESUMED_OURS),
         (None, "d", Claim.RESUMED_OURS),
     ],
 )
 def test_resumed_is_equal_only_with_epoch_position_and_digest(
-    after: int | None, digest: str, name: Claim
+    after: int | None, digest: str | None, name: Claim
 ) -> None:
     assert name_claim(claimed("resumed", OUR_EPOCH, after=after, digest=digest), Position()) is name
 

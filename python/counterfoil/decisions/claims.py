@@ -65,8 +65,10 @@ def name_claim(claimed: Claimed, cursor: CursorFields | None) -> Claim:
         return plain
     if claimed.epoch != cursor.epoch:
         return other
-    is_equal = claimed.details.after == cursor.sequence and claimed.digest == cursor.digest
-    return Claim.RESUMED_EQUAL if is_equal and verdict is VerdictToken.RESUMED else ours
+    is_placed = claimed.details.after == cursor.sequence and claimed.digest is not None
+    if verdict is not VerdictToken.RESUMED or not is_placed:
+        return ours
+    return Claim.RESUMED_EQUAL if claimed.digest == cursor.digest else Claim.RESUMED_DIVERGED
 
 
 def count_claims(

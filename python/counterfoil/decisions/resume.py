@@ -111,6 +111,7 @@ _CLAIM_WITH_CURSOR = {
     Claim.RESUMED: _NONE,  # a positive claim without epoch is nothing
     Claim.RESUMED_OURS: _NONE,
     Claim.RESUMED_OTHER: _votes("other-epoch"),
+    Claim.RESUMED_DIVERGED: _votes("diverged"),
     Claim.NEW: _votes("reset"),
     Claim.NEW_OURS: _votes("reset"),
     Claim.NEW_OTHER: _votes("reset", "other-epoch"),
@@ -130,7 +131,7 @@ _CLAIM_WITH_CURSOR = {
 }
 #: Without a cursor there is nothing to reset, and no epoch to compare with.
 _CLAIM_BEGINS = {
-    claim: votes & ~_votes("reset", "other-epoch", "claim-equal")
+    claim: votes & ~_votes("reset", "other-epoch", "diverged", "claim-equal")
     for claim, votes in _CLAIM_WITH_CURSOR.items()
 }
 #: `new` in answer to no cursor: never written to a connection, so nothing can have been missed.

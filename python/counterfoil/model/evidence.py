@@ -65,8 +65,9 @@ class Claim(StrEnum):
     ABSENT = "absent"
     RESUMED = "resumed"
     RESUMED_EQUAL = "resumed-equal"  # epoch, position and digest are ours
-    RESUMED_OURS = "resumed-ours"  # our epoch, another position or digest
+    RESUMED_OURS = "resumed-ours"  # our epoch, another position, or no digest
     RESUMED_OTHER = "resumed-other"
+    RESUMED_DIVERGED = "resumed-diverged"  # our epoch and position, another digest
     NEW_OTHER = "new-other"
     NEW_OURS = "new-ours"
     NEW = "new"
