@@ -9,7 +9,7 @@ use std::ops::Range;
 use crate::envelope::{self, Envelope, Kind, MessageId};
 use crate::ids::{Scope, StreamToken};
 use crate::sse::{BlockRef, End, EventRef, ParseError, Parser, ParserLimits, Sink};
-use crate::store::{NewEvent, Store, StoreError};
+use crate::store::{Store, StoreError};
 
 /// What one thing in a chunk was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -133,7 +133,6 @@ pub struct Relay {
     takes_anything: bool,
     /// The upstream's id of the last event that was appended or dropped: what its next connection asks with.
     cursor: Vec<u8>,
-    id: Vec<u8>,
     /// Met something invalid.
     is_stopped: bool,
 }
@@ -152,7 +151,6 @@ impl Relay {
             stream,
             takes_anything,
             cursor: last_event_id.to_vec(),
-            id: Vec::new(),
             is_stopped: false,
         }
     }
@@ -192,7 +190,6 @@ impl Relay {
             index,
             takes_anything: self.takes_anything,
             cursor: &mut self.cursor,
-            id: &mut self.id,
             is_stopped: &mut self.is_stopped,
             report,
             woken,
@@ -213,7 +210,6 @@ struct Appending<'a, W> {
     index: u32,
     takes_anything: bool,
     cursor: &'a mut Vec<u8>,
-    id: &'a mut Vec<u8>,
     is_stopped: &'a mut bool,
     report: &'a mut Report,
     woken: &'a mut Vec<W>,
@@ -236,8 +232,7 @@ impl<W> Appending<'_, W> {
             *self.is_stopped = true;
             return;
         }
-        let new = NewEvent { event: b"", data: event.data };
-        match self.store.append_at(self.index, new, &envelope, self.id, self.woken) {
+        match self.store.append_event(self.index, event, &envelope, self.woken) {
             Ok(appended) => {
                 let what = if appended.is_kept { What::Appended } else { What::Trimmed };
                 self.report.note(what, &envelope, appended.sequence);

@@ -15,6 +15,8 @@ struct Masks {
     quotes: u64,
     backslashes: u64,
     brackets: u64,
+    /// Bytes that a key which says what the message is may begin with.
+    letters: u64,
 }
 
 impl Masks {
@@ -34,6 +36,9 @@ impl Masks {
             masks.quotes |= mask(lanes.cmp_eq(splat(b'"')));
             masks.backslashes |= mask(lanes.cmp_eq(splat(b'\\')));
             masks.brackets |= mask(folded.cmp_eq(splat(b'{')) | folded.cmp_eq(splat(b'}')));
+            let early = lanes.cmp_eq(splat(b'e')) | lanes.cmp_eq(splat(b'i'));
+            let late = lanes.cmp_eq(splat(b'm')) | lanes.cmp_eq(splat(b'r'));
+            masks.letters |= mask(early | late | lanes.cmp_eq(splat(b'\\')));
         }
         masks
     }
@@ -96,7 +101,8 @@ pub(super) fn scan_object(data: &[u8], start: usize, until_method: bool) -> Opti
         let inside = parity(quotes) ^ if in_string { u64::MAX } else { 0 };
         in_string = inside >> 63 != 0;
         let brackets = masks.brackets & !inside;
-        let begins = quotes & inside;
+        // What follows the last byte of a block is looked at only where it matters.
+        let begins = quotes & inside & ((masks.letters >> 1) | (1 << 63));
         let mut left = u64::MAX;
         loop {
             let looked_at = left & if depth == 1 { brackets | begins } else { brackets };

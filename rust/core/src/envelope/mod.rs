@@ -81,8 +81,19 @@ pub fn scan_briefly(data: &[u8]) -> Envelope<'_> {
     scan_until(data, !may_have_id(data, memchr(b'\\', data).is_some()))
 }
 
+/// How a notification begins, up to the quote before its method.
+const USUAL: &[u8] = br#"{"jsonrpc":"2.0","method":""#;
+
 fn scan_until(data: &[u8], until_method: bool) -> Envelope<'_> {
     let mut scanner = Scanner { data, at: 0 };
+    if until_method && data.starts_with(USUAL) {
+        // As nearly everybody writes them; the same is found below.
+        scanner.at = USUAL.len() - 1;
+        if let Some(method) = scanner.string().filter(|_| data.trim_ascii_end().ends_with(b"}")) {
+            return Envelope { kind: Kind::Notification, id: None, method: Some(method) };
+        }
+        scanner.at = 0;
+    }
     scanner.skip_space();
     match scanner.peek() {
         Some(b'{') => blocks::scan_object(data, scanner.at, until_method),

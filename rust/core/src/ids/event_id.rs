@@ -132,12 +132,87 @@ impl IdPrefix {
 /// Appends one ID to `out`; at most [`MAX_ID_BYTES`].
 pub fn write_id(out: &mut Vec<u8>, prefix: &IdPrefix, sequence: Sequence, digest: Digest) {
     out.extend_from_slice(&prefix.0);
-    write_position(out, sequence, digest);
+    out.extend_from_slice(Position::new(sequence, digest).as_bytes());
 }
 
-/// Appends the part of an ID that differs from event to event: `<sequence>.<digest>`.
-pub(crate) fn write_position(out: &mut Vec<u8>, sequence: Sequence, digest: Digest) {
-    out.extend_from_slice(itoa::Buffer::new().format(sequence.get()).as_bytes());
-    out.push(b'.');
-    out.extend_from_slice(&text::encode_word(digest.0));
+/// Digits of the largest sequence.
+const MAX_DIGITS: usize = 19;
+const DIGEST_CHARS: usize = 11;
+const POSITION_END: usize = MAX_DIGITS + 1 + DIGEST_CHARS;
+const BEFORE_DATA: &[u8; 7] = b"\ndata: ";
+
+/// The part of an ID that differs from event to event, `<sequence>.<digest>`, and what follows it in a
+/// frame: everything but the digits stands at a fixed place, so that no append calls for a copy.
+pub(crate) struct Position {
+    bytes: [u8; POSITION_END + BEFORE_DATA.len()],
+    start: usize,
+}
+
+/// Writes `number` so that it ends at `MAX_DIGITS`, two digits at a time; gives back where it begins.
+#[inline]
+fn write_digits(bytes: &mut [u8], mut number: u64) -> usize {
+    const PAIRS: &[u8; 200] = b"0001020304050607080910111213141516171819\
+        2021222324252627282930313233343536373839\
+        4041424344454647484950515253545556575859\
+        6061626364656667686970717273747576777879\
+        8081828384858687888990919293949596979899";
+    let mut start = MAX_DIGITS;
+    while number > 9 && start > 1 {
+        let pair = (number % 100) as usize * 2;
+        number /= 100;
+        start -= 2;
+        bytes[start..start + 2].copy_from_slice(&PAIRS[pair..pair + 2]);
+    }
+    if number > 0 || start == MAX_DIGITS {
+        start -= 1;
+        bytes[start] = b'0' + number as u8;
+    }
+    start
+}
+
+impl Position {
+    #[inline]
+    pub(crate) fn new(sequence: Sequence, digest: Digest) -> Self {
+        let mut bytes = [0; POSITION_END + BEFORE_DATA.len()];
+        bytes[MAX_DIGITS] = b'.';
+        bytes[MAX_DIGITS + 1..POSITION_END].copy_from_slice(&text::encode_word(digest.0));
+        bytes[POSITION_END..].copy_from_slice(BEFORE_DATA);
+        let start = write_digits(&mut bytes, sequence.get());
+        Self { bytes, start }
+    }
+
+    /// `<sequence>.<digest>`.
+    #[inline]
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[self.start..POSITION_END]
+    }
+
+    /// The same with the end of its line.
+    #[inline]
+    pub(crate) fn line(&self) -> &[u8] {
+        &self.bytes[self.start..=POSITION_END]
+    }
+
+    /// The same up to where the data of one line begins.
+    #[inline]
+    pub(crate) fn before_data(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_position_is_written_as_its_parts_are() {
+        for number in [0, 1, 9, 10, 99, 100, 12_345, u64::from(u32::MAX), Sequence::MAX.get()] {
+            let sequence = Sequence::new(number).unwrap_or(Sequence::MAX);
+            let position = Position::new(sequence, Digest(number));
+            let text = format!("{number}.{}", Digest(number));
+            assert_eq!(position.as_bytes(), text.as_bytes());
+            assert_eq!(position.line(), format!("{text}\n").as_bytes());
+            assert_eq!(position.before_data(), format!("{text}\ndata: ").as_bytes());
+        }
+    }
 }

@@ -16,7 +16,7 @@ mod text;
 
 pub use digest::{Digest, DigestChain};
 pub use epoch::{Epoch, EPOCH_CHARS};
-pub(crate) use event_id::write_position;
+pub(crate) use event_id::Position;
 pub use event_id::{write_id, EventId, IdPrefix, MAX_ID_BYTES};
 pub use key_file::{parse_key_file, write_key_file, KeyFileError, KEY_FILE_VERSION, MAX_KEY_FILE_BYTES};
 pub use key_ring::{

@@ -66,18 +66,21 @@ impl Ring {
     }
 
     /// The oldest sequence that can be read; `last_sequence() + 1` when there is none.
+    #[inline]
     #[must_use]
     pub fn first_sequence(&self) -> u64 {
         self.first
     }
 
     /// The newest sequence that was ever appended; 0 before the first.
+    #[inline]
     #[must_use]
     pub fn last_sequence(&self) -> u64 {
         self.first + self.slots.len() as u64 - 1
     }
 
     /// Events in the window.
+    #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.slots.len()
@@ -90,18 +93,21 @@ impl Ring {
     }
 
     /// Stored bytes of the events in the window.
+    #[inline]
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.end().wrapping_sub(self.start) as usize
     }
 
     /// Pages that the window holds.
+    #[inline]
     #[must_use]
     pub fn pages(&self) -> usize {
         self.pages.len()
     }
 
     /// Pages that it would hold after an append of `length` bytes.
+    #[inline]
     #[must_use]
     pub fn pages_after(&self, length: usize) -> usize {
         let begin = if self.slots.is_empty() { 0 } else { self.end().wrapping_sub(self.origin) as usize };
@@ -109,12 +115,14 @@ impl Ring {
     }
 
     /// When the oldest event was stored, in the store's seconds.
+    #[inline]
     #[must_use]
     pub fn oldest_s(&self) -> Option<u64> {
         self.slots.front().map(|slot| slot.stored_s())
     }
 
     /// The mark of the oldest event.
+    #[inline]
     #[must_use]
     pub fn oldest_mark(&self) -> Option<Mark> {
         self.slots.front().map(|slot| slot.mark())
@@ -128,10 +136,11 @@ impl Ring {
 
     /// Appends the event made of `pieces`, at most [`MAX_FRAME_BYTES`] together, and returns its sequence;
     /// `digest` is the one after it.
-    pub fn append(
+    #[inline]
+    pub fn append<const N: usize>(
         &mut self,
         slabs: &mut Slabs,
-        pieces: &[&[u8]],
+        pieces: &[&[u8]; N],
         digest: Digest,
         mark: Mark,
         stored_s: u64,
@@ -139,22 +148,14 @@ impl Ring {
         if self.slots.is_empty() {
             (self.origin, self.start) = (0, 0);
         }
-        let mut end = self.end();
-        for piece in pieces {
-            let mut rest = *piece;
-            while !rest.is_empty() {
-                let inside = end.wrapping_sub(self.origin);
-                if inside as usize == self.pages.len() * PAGE_BYTES {
-                    self.pages.push_back(slabs.take());
-                }
-                let page = self.pages[(inside / PAGE) as usize];
-                let at = (inside % PAGE) as usize;
-                let count = rest.len().min(PAGE_BYTES - at);
-                slabs.bytes_mut(page)[at..at + count].copy_from_slice(&rest[..count]);
-                end = end.wrapping_add(count as u32);
-                rest = &rest[count..];
-            }
+        let begin = self.end();
+        let length = pieces.iter().map(|piece| piece.len()).sum::<usize>();
+        let inside = begin.wrapping_sub(self.origin) as usize;
+        while self.pages.len() * PAGE_BYTES < inside + length {
+            self.pages.push_back(slabs.take());
         }
+        self.write(slabs, inside, length, pieces);
+        let end = begin.wrapping_add(length as u32);
         if self.slots.len() == self.slots.capacity() {
             // By quarters, not by doubling: most streams stay short, and there are many.
             self.slots.reserve_exact((self.slots.len() / 4).max(2));
@@ -172,6 +173,7 @@ impl Ring {
     }
 
     /// Drops the oldest event.
+    #[inline]
     pub fn trim_oldest(&mut self, slabs: &mut Slabs) -> Option<Trimmed> {
         let slot = *self.slots.front()?;
         let sequence = self.first;
@@ -211,6 +213,7 @@ impl Ring {
     }
 
     /// Bytes stored of one event.
+    #[inline]
     #[must_use]
     pub fn length_of(&self, sequence: u64) -> Option<usize> {
         let (start, end) = self.span(self.place(sequence)?);
@@ -256,9 +259,58 @@ impl Ring {
         }
     }
 
+    /// Writes `pieces`, `length` bytes together, at `inside` bytes from the origin; the pages are there.
+    #[inline]
+    fn write<const N: usize>(&self, slabs: &mut Slabs, inside: usize, length: usize, pieces: &[&[u8]; N]) {
+        if let Some(mut room) =
+            self.run(inside, length).and_then(|page| slabs.run_mut(page, inside % PAGE_BYTES, length))
+        {
+            for piece in pieces {
+                let (front, rest) = room.split_at_mut(piece.len());
+                front.copy_from_slice(piece);
+                room = rest;
+            }
+            return;
+        }
+        let mut inside = inside;
+        for piece in pieces {
+            let mut rest = *piece;
+            while !rest.is_empty() {
+                let Some(&page) = self.pages.get(inside / PAGE_BYTES) else { return };
+                let at = inside % PAGE_BYTES;
+                let count = rest.len().min(PAGE_BYTES - at);
+                slabs.bytes_mut(page)[at..at + count].copy_from_slice(&rest[..count]);
+                inside += count;
+                rest = &rest[count..];
+            }
+        }
+    }
+
+    /// The first page of a span whose pages follow each other in memory: nearly all do.
+    #[inline]
+    fn run(&self, inside: usize, length: usize) -> Option<Page> {
+        let first = inside / PAGE_BYTES;
+        let page = *self.pages.get(first)?;
+        let mut before = page;
+        for place in first + 1..(inside + length).div_ceil(PAGE_BYTES) {
+            let next = *self.pages.get(place)?;
+            if !before.is_before(next) {
+                return None;
+            }
+            before = next;
+        }
+        Some(page)
+    }
+
+    #[inline]
     fn put_span(&self, slabs: &Slabs, start: u32, end: u32, out: &mut impl Out) {
         let mut inside = start.wrapping_sub(self.origin);
         let stop = end.wrapping_sub(self.origin);
+        let length = (stop - inside) as usize;
+        if let Some(page) = self.run(inside as usize, length) {
+            out.put(slabs.run_of(page, (inside % PAGE) as usize, length));
+            return;
+        }
         while inside < stop {
             let at = inside % PAGE;
             let count = (PAGE - at).min(stop - inside);
@@ -275,11 +327,13 @@ impl Ring {
         (self.origin, self.start) = (0, 0);
     }
 
+    #[inline]
     fn place(&self, sequence: u64) -> Option<usize> {
         let place = usize::try_from(sequence.checked_sub(self.first)?).ok()?;
         (place < self.slots.len()).then_some(place)
     }
 
+    #[inline]
     fn span(&self, place: usize) -> (u32, u32) {
         let start = match place.checked_sub(1) {
             Some(previous) => self.slots[previous].end,
@@ -288,6 +342,7 @@ impl Ring {
         (start, self.slots[place].end)
     }
 
+    #[inline]
     fn end(&self) -> u32 {
         self.slots.back().map_or(self.start, |slot| slot.end)
     }

@@ -18,6 +18,14 @@ const SPARE_SLABS: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Page(u32);
 
+impl Page {
+    /// Whether `next` follows in memory.
+    #[inline]
+    pub(crate) fn is_before(self, next: Self) -> bool {
+        next.0 == self.0 + 1 && next.0 % SLAB_PAGES as u32 != 0
+    }
+}
+
 #[derive(Default)]
 struct Slab {
     /// `None` while the slab holds no memory.
@@ -138,6 +146,25 @@ impl Slabs {
         let start = (page.0 as usize % SLAB_PAGES) * PAGE_BYTES;
         let memory = self.slabs[page.0 as usize / SLAB_PAGES].memory.get_or_insert_with(Memory::new);
         &mut memory.bytes_mut()[start..start + PAGE_BYTES]
+    }
+
+    /// `length` bytes from `at` bytes into `page` on, over pages that follow each other in memory.
+    #[inline]
+    pub(crate) fn run_of(&self, page: Page, at: usize, length: usize) -> &[u8] {
+        let start = (page.0 as usize % SLAB_PAGES) * PAGE_BYTES + at;
+        match &self.slabs[page.0 as usize / SLAB_PAGES].memory {
+            Some(memory) => &memory.bytes()[start..start + length],
+            // No ring holds a page of a slab without memory.
+            None => &[],
+        }
+    }
+
+    /// The same to be written; `None` where it does not fit into one slab.
+    #[inline]
+    pub(crate) fn run_mut(&mut self, page: Page, at: usize, length: usize) -> Option<&mut [u8]> {
+        let start = (page.0 as usize % SLAB_PAGES) * PAGE_BYTES + at;
+        let memory = self.slabs[page.0 as usize / SLAB_PAGES].memory.as_mut()?;
+        memory.bytes_mut().get_mut(start..start + length)
     }
 
     fn open_slab(&mut self) -> u32 {

@@ -165,6 +165,7 @@ impl Parser {
                     id: self.block.has_id.then_some(&self.block.id),
                     last_event_id: &self.last_event_id,
                     retry: self.block.retry,
+                    data_lines: self.block.data_lines,
                 });
             }
         }
@@ -435,7 +436,7 @@ impl Parser {
         let retry = block.retry;
         if block.data_lines > 0 {
             let data = found.data.unwrap_or(&block.data);
-            sink.event(EventRef { event, data, id, last_event_id, retry });
+            sink.event(EventRef { event, data, id, last_event_id, retry, data_lines: block.data_lines });
         } else if id.is_some() || retry.is_some() || !event.is_empty() {
             sink.block_without_data(BlockRef { event, id, last_event_id, retry });
         }

@@ -13,6 +13,8 @@ pub struct EventRef<'a> {
     pub last_event_id: &'a [u8],
     /// The block's own `retry` field in milliseconds, at most [`crate::sse::RETRY_CAP_MS`].
     pub retry: Option<u64>,
+    /// How many `data` lines the block had: with one of them there is no LF in `data`.
+    pub data_lines: usize,
 }
 
 /// A block that ended without a `data` line: no event, but its `id` has moved the cursor.

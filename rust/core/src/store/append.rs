@@ -3,9 +3,9 @@
 use memchr::{memchr2, memchr3};
 
 use crate::envelope::{self, Envelope, Kind};
-use crate::ids::{write_position, Digest, IdPrefix, Scope, Sequence, StreamToken};
+use crate::ids::{write_id, Digest, IdPrefix, Position, Scope, Sequence, StreamToken};
 use crate::ring::{has_next, Mark, PAGE_BYTES};
-use crate::sse::{write_frame, EncodeError, Frame};
+use crate::sse::{write_frame, EncodeError, EventRef, Frame};
 
 use super::readers::Mode;
 use super::room::{remember_requests, Room};
@@ -34,6 +34,36 @@ pub struct Appended {
     pub has_ended: bool,
 }
 
+/// The IDs of events that were appended in one step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AppendedIds {
+    prefix: IdPrefix,
+    positions: Vec<(u64, Digest)>,
+}
+
+impl AppendedIds {
+    /// How many.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.positions.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.positions.is_empty()
+    }
+
+    /// Writes the ID at `place` into `id` (cleared first); false if there is none.
+    pub fn write(&self, place: usize, id: &mut Vec<u8>) -> bool {
+        id.clear();
+        let Some(&(sequence, digest)) = self.positions.get(place) else { return false };
+        let Some(sequence) = Sequence::new(sequence) else { return false };
+        write_id(id, &self.prefix, sequence, digest);
+        true
+    }
+}
+
 /// A message that nobody waits for: what most are, found without reading them.
 const PLAIN: Envelope<'static> = Envelope { kind: Kind::Notification, id: None, method: None };
 
@@ -56,11 +86,56 @@ impl<W> Store<W> {
     ) -> Result<Appended, StoreError> {
         self.tick(now_ms, woken);
         let index = self.find_recent(scope, token)?;
+        let appended = self.append_unread(index, new, woken)?;
+        self.write_id_at(index, &appended, id);
+        Ok(appended)
+    }
+
+    /// Appends several events of no type in one step, in order.
+    ///
+    /// # Errors
+    /// See [`StoreError`]; the events before the one that is refused stay appended.
+    pub fn append_all<'a>(
+        &mut self,
+        scope: &Scope,
+        token: &StreamToken,
+        events: impl IntoIterator<Item = &'a [u8]>,
+        now_ms: u64,
+        woken: &mut Vec<W>,
+    ) -> Result<AppendedIds, StoreError> {
+        self.tick(now_ms, woken);
+        let index = self.find_recent(scope, token)?;
+        let events = events.into_iter();
+        let mut positions = Vec::with_capacity(events.size_hint().0);
+        for data in events {
+            let appended = self.append_unread(index, NewEvent { event: b"", data }, woken)?;
+            positions.push((appended.sequence, appended.digest));
+        }
+        // Nothing signs anew within one step.
+        let Some(stream) = self.streams.get(index) else { return Err(StoreError::UnknownStream) };
+        Ok(AppendedIds { prefix: stream.prefix.clone(), positions })
+    }
+
+    /// Appends an event whose envelope nobody has looked at.
+    fn append_unread(
+        &mut self,
+        index: u32,
+        new: NewEvent<'_>,
+        woken: &mut Vec<W>,
+    ) -> Result<Appended, StoreError> {
         let lines = Lines::of(new.data);
         if envelope::may_have_id(new.data, lines.has_backslash) {
-            self.append_lines(index, new, &lines, &envelope::scan(new.data), id, true, woken)
+            self.append_lines(index, new, &lines, &envelope::scan(new.data), woken)
         } else {
-            self.append_lines(index, new, &lines, &PLAIN, id, true, woken)
+            self.append_lines(index, new, &lines, &PLAIN, woken)
+        }
+    }
+
+    /// Writes the ID of what was appended just now into `id` (cleared first).
+    fn write_id_at(&self, index: u32, appended: &Appended, id: &mut Vec<u8>) {
+        id.clear();
+        if let (Some(stream), Some(sequence)) = (self.streams.get(index), Sequence::new(appended.sequence)) {
+            write_id(id, &stream.prefix, sequence, appended.digest);
         }
     }
 
@@ -95,7 +170,10 @@ impl<W> Store<W> {
             self.revive(index);
         }
         let new = NewEvent { event: b"", data };
-        let result = self.append_lines(index, new, &Lines::of(data), &envelope, id, true, woken);
+        let result = self.append_lines(index, new, &Lines::of(data), &envelope, woken);
+        if let Ok(appended) = &result {
+            self.write_id_at(index, appended, id);
+        }
         if let Some(why) = why {
             // Unless the error answered every request, in which case it has ended by that.
             self.end_at(index, why, woken);
@@ -119,36 +197,34 @@ impl<W> Store<W> {
         }
     }
 
-    /// Appends to a stream that was found, with the envelope of `new.data` at hand.  `scratch` is for the
-    /// frame's first line, so that no append allocates.
-    pub(crate) fn append_at(
+    /// Appends an event of an upstream to a stream that was found, with its envelope at hand.
+    pub(crate) fn append_event(
         &mut self,
         index: u32,
-        new: NewEvent<'_>,
+        event: &EventRef<'_>,
         envelope: &Envelope<'_>,
-        scratch: &mut Vec<u8>,
         woken: &mut Vec<W>,
     ) -> Result<Appended, StoreError> {
-        self.append_lines(index, new, &Lines::of(new.data), envelope, scratch, false, woken)
+        let new = NewEvent { event: b"", data: event.data };
+        self.append_lines(index, new, &Lines::of_event(event), envelope, woken)
     }
 
-    /// With `wants_id`, `scratch` holds the event's ID afterwards.
-    #[allow(clippy::too_many_arguments)]
+    #[inline]
     fn append_lines(
         &mut self,
         index: u32,
         new: NewEvent<'_>,
         lines: &Lines<'_>,
         envelope: &Envelope<'_>,
-        scratch: &mut Vec<u8>,
-        wants_id: bool,
         woken: &mut Vec<W>,
     ) -> Result<Appended, StoreError> {
         if new.data.is_empty() {
             return Err(StoreError::NoData);
         }
-        if let Some(position) = memchr3(b'\r', b'\n', 0, new.event) {
-            return Err(EncodeError::Event { position }.into());
+        if !new.event.is_empty() {
+            if let Some(position) = memchr3(b'\r', b'\n', 0, new.event) {
+                return Err(EncodeError::Event { position }.into());
+            }
         }
         let Some(stream) = self.streams.get_mut(index) else { return Err(StoreError::UnknownStream) };
         if let Some(why) = stream.end_why() {
@@ -184,7 +260,7 @@ impl<W> Store<W> {
             self.recharge(before, after);
             return Err(self.too_large(new.data.len()));
         }
-        let appended = room.write(new, lines, mark, fits, wants_id, scratch);
+        let appended = room.write(new, lines, mark, fits);
         let after = stream.charge(&self.limits);
         let reader = stream.reader;
         self.recharge(before, after);
@@ -233,26 +309,12 @@ impl<W> Store<W> {
 
 impl Room<'_> {
     /// Writes the event; it has its room, or is trimmed at birth.
-    fn write(
-        &mut self,
-        new: NewEvent<'_>,
-        lines: &Lines<'_>,
-        mark: Mark,
-        fits: bool,
-        wants_id: bool,
-        scratch: &mut Vec<u8>,
-    ) -> Appended {
-        scratch.clear();
+    #[inline]
+    fn write(&mut self, new: NewEvent<'_>, lines: &Lines<'_>, mark: Mark, fits: bool) -> Appended {
         let stream = &mut *self.stream;
-        if wants_id {
-            scratch.extend_from_slice(stream.prefix.as_bytes());
-        }
-        let start = scratch.len();
         let number = stream.ring.last_sequence() + 1;
         let sequence = Sequence::new(number).unwrap_or(Sequence::MAX);
         let digest = stream.chain.append(sequence, new.event, lines.joined());
-        write_position(scratch, sequence, digest);
-        let end = scratch.len();
         stream.touched_ms = self.now_ms;
         if !fits {
             if mark == Mark::Request {
@@ -262,24 +324,25 @@ impl Room<'_> {
             self.counts.trimmed_at_birth += 1;
             return Appended { sequence: number, digest, is_kept: false, has_ended: false };
         }
-        scratch.push(b'\n');
-        if !matches!(new.event, b"" | b"message") {
-            scratch.extend_from_slice(b"event: ");
-            scratch.extend_from_slice(new.event);
-            scratch.push(b'\n');
-        }
+        let position = Position::new(sequence, digest);
         let stored_s = self.now_ms / 1000;
+        let is_message = matches!(new.event, b"" | b"message");
         match &lines.many {
-            None => {
-                scratch.extend_from_slice(b"data: ");
-                let pieces = [&scratch[start..], lines.data, b"\n\n"];
+            None if is_message => {
+                let pieces = [position.before_data(), lines.data, b"\n\n"];
                 stream.ring.append(self.slabs, &pieces, digest, mark, stored_s);
             }
-            Some((_, framed)) => {
-                stream.ring.append(self.slabs, &[&scratch[start..], framed], digest, mark, stored_s);
+            many => {
+                let name: [&[u8]; 3] =
+                    if is_message { [b"", b"", b""] } else { [b"event: ", new.event, b"\n"] };
+                let data: [&[u8]; 3] = match many {
+                    None => [b"data: ", lines.data, b"\n\n"],
+                    Some((_, framed)) => [framed, b"", b""],
+                };
+                let pieces = [position.line(), name[0], name[1], name[2], data[0], data[1], data[2]];
+                stream.ring.append(self.slabs, &pieces, digest, mark, stored_s);
             }
         }
-        scratch.truncate(end);
         self.counts.appended += 1;
         Appended { sequence: number, digest, is_kept: true, has_ended: false }
     }
@@ -302,6 +365,7 @@ impl Stream {
         }
     }
 
+    #[inline]
     fn mark_of(&self, data: &[u8], envelope: &Envelope<'_>) -> Mark {
         match envelope.kind {
             Kind::Request => Mark::Request,
@@ -343,6 +407,14 @@ struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
+    /// What a parser made of `data` lines: there is no CR in it, and no LF if it was one line.
+    fn of_event(event: &EventRef<'a>) -> Self {
+        if event.data_lines == 1 {
+            return Self { data: event.data, has_backslash: true, many: None };
+        }
+        Self::of(event.data)
+    }
+
     /// One pass over nearly every message: JSON has no bare line ends, and few escapes.
     fn of(data: &'a [u8]) -> Self {
         let Some(at) = memchr3(b'\r', b'\n', b'\\', data) else {

@@ -24,7 +24,7 @@ use twox_hash::XxHash3_64;
 use crate::ids::{DigestChain, Epoch, IdPrefix, KeyRing, Scope, StreamKind, StreamToken};
 use crate::ring::{Ring, Slabs};
 
-pub use append::{Appended, NewEvent};
+pub use append::{Appended, AppendedIds, NewEvent};
 use arena::Arena;
 pub use arena::Ticket;
 pub use error::StoreError;

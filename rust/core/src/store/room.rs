@@ -27,6 +27,7 @@ pub(super) struct Room<'a> {
 
 impl Room<'_> {
     /// Trims until `length` more bytes fit, within `allowed` charged bytes; false if they never will.
+    #[inline]
     pub(super) fn make(&mut self, length: usize, data_bytes: usize, allowed: usize) -> bool {
         self.trim_old();
         let limits = self.limits;

@@ -158,6 +158,12 @@ pub(super) struct Rare {
     pub(super) parked: Vec<Ticket>,
 }
 
+impl Rare {
+    fn pinned_bytes(&self) -> usize {
+        self.pinned.iter().map(|pinned| pinned.frame.len() + 32).sum()
+    }
+}
+
 pub(super) struct Stream {
     pub(super) session: u32,
     /// Neighbours in the session's list.
@@ -236,6 +242,7 @@ impl Stream {
         self.rare.get_or_insert_with(Box::default)
     }
 
+    #[inline]
     pub(super) fn is_live(&self) -> bool {
         self.state == State::Live
     }
@@ -247,6 +254,7 @@ impl Stream {
         }
     }
 
+    #[inline]
     pub(super) fn end_why(&self) -> Option<EndWhy> {
         match self.state {
             State::Live => None,
@@ -298,17 +306,18 @@ impl Stream {
         self.owes_token || self.rare.as_ref().is_some_and(|rare| !rare.open.is_empty())
     }
 
-    fn pinned_bytes(&self) -> usize {
-        self.rare.as_ref().map_or(0, |rare| rare.pinned.iter().map(|pinned| pinned.frame.len() + 32).sum())
-    }
-
     /// What is charged for a stream that holds `pages`.
+    #[inline]
     pub(super) fn charge_with(&self, pages: usize, limits: &StoreLimits) -> usize {
-        let used = pages * PAGE_BYTES + self.pinned_bytes();
-        let listed = self.rare.as_ref().map_or(0, |rare| rare.listed_bytes);
+        let used = pages * PAGE_BYTES;
+        let (used, listed) = match &self.rare {
+            None => (used, 0),
+            Some(rare) => (used + rare.pinned_bytes(), rare.listed_bytes),
+        };
         STREAM_BYTES + listed + if self.is_live() { used.max(limits.reserve_bytes) } else { used }
     }
 
+    #[inline]
     pub(super) fn charge(&self, limits: &StoreLimits) -> usize {
         self.charge_with(self.ring.pages(), limits)
     }
