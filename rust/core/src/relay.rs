@@ -9,7 +9,7 @@ use std::ops::Range;
 use crate::envelope::{self, Envelope, Kind, MessageId};
 use crate::ids::{Scope, StreamToken};
 use crate::sse::{BlockRef, End, EventRef, ParseError, Parser, ParserLimits, Sink};
-use crate::store::{Store, StoreError};
+use crate::store::{Run, Store, StoreError};
 
 /// What one thing in a chunk was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -186,6 +186,7 @@ impl Relay {
         store.tick(now_ms, woken);
         let index = store.find(scope, &self.stream)?;
         let mut sink = Appending {
+            run: None,
             store,
             index,
             takes_anything: self.takes_anything,
@@ -195,6 +196,7 @@ impl Relay {
             woken,
         };
         let fed = self.parser.feed(chunk, &mut sink);
+        sink.end_run();
         report.failed = fed.err();
         Ok(())
     }
@@ -213,9 +215,30 @@ struct Appending<'a, W> {
     is_stopped: &'a mut bool,
     report: &'a mut Report,
     woken: &'a mut Vec<W>,
+    run: Option<Run>,
 }
 
 impl<W> Appending<'_, W> {
+    /// Whether a notification (or what is taken unread) was appended the short way.
+    fn take_plain(&mut self, event: &EventRef<'_>, envelope: &Envelope<'_>) -> bool {
+        if event.data_lines != 1 || !matches!(envelope.kind, Kind::Notification | Kind::Invalid) {
+            return false;
+        }
+        if self.run.is_none() {
+            self.run = self.store.begin_run(self.index);
+        }
+        let Some(run) = &mut self.run else { return false };
+        let Some((sequence, _)) = self.store.append_plain(run, event.data) else { return false };
+        self.report.note(What::Appended, envelope, sequence.get());
+        true
+    }
+
+    fn end_run(&mut self) {
+        if let Some(run) = self.run.take() {
+            self.store.end_run(run, self.woken);
+        }
+    }
+
     fn take(&mut self, event: &EventRef<'_>) {
         let is_message = matches!(event.event, b"" | b"message");
         if event.data.is_empty() {
@@ -232,6 +255,10 @@ impl<W> Appending<'_, W> {
             *self.is_stopped = true;
             return;
         }
+        if self.take_plain(event, &envelope) {
+            return;
+        }
+        self.end_run();
         match self.store.append_event(self.index, event, &envelope, self.woken) {
             Ok(appended) => {
                 let what = if appended.is_kept { What::Appended } else { What::Trimmed };

@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Instant;
 
 use counterfoil_core::ids::KeyRing as CoreKeyRing;
 use counterfoil_core::resume::{examine, Ask, Examined, Resumption};
@@ -13,6 +12,8 @@ use pyo3::sync::MutexExt;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
 use super::answer::ResumeAnswer;
+use super::clock::Stopwatch;
+use super::event_ids::EventIds;
 use super::reader::ReaderCore;
 use super::relay::{self, RelayCore};
 use super::values::{self, Data};
@@ -53,7 +54,7 @@ pub(crate) struct ReplayCore {
     clock: Option<Py<PyAny>>,
     /// What the clock showed first: the store counts from there, and an event's age has 30 bits of seconds.
     first_ms: OnceLock<u64>,
-    started: Instant,
+    stopwatch: Stopwatch,
     forks: u64,
 }
 
@@ -64,7 +65,7 @@ impl ReplayCore {
 
     fn now_ms(&self, py: Python<'_>) -> PyResult<u64> {
         match &self.clock {
-            None => Ok(u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)),
+            None => Ok(self.stopwatch.elapsed_ms()),
             Some(clock) => {
                 let seconds: f64 = clock.call0(py)?.extract(py)?;
                 let shown_ms = values::to_ms(seconds)
@@ -152,7 +153,7 @@ impl ReplayCore {
             keys: Mutex::new(Arc::new(keys.0.clone())),
             clock,
             first_ms: OnceLock::new(),
-            started: Instant::now(),
+            stopwatch: Stopwatch::start(),
             forks: fork::count(),
         })
     }
@@ -210,32 +211,18 @@ impl ReplayCore {
 
     /// Append several events in one step; their IDs. Readers are woken once. An event that is refused
     /// raises after those before it were appended.
-    fn append_many<'py>(
+    fn append_many(
         &self,
-        py: Python<'py>,
+        py: Python<'_>,
         scope: &Scope,
         stream: &StreamToken,
-        events: &Bound<'py, PyAny>,
-    ) -> PyResult<Vec<Bound<'py, PyString>>> {
-        let events = events.try_iter()?.map(|data| Data::of(&data?)).collect::<PyResult<Vec<_>>>()?;
-        with_scratch(|id| {
-            let mut ids = Vec::new();
-            let mut ends = Vec::with_capacity(events.len());
-            let result = self.attempt(py, |store, now_ms, woken| {
-                for data in &events {
-                    let new = NewEvent { event: b"", data: data.as_bytes() };
-                    store.append(&scope.0, &stream.0, new, now_ms, id, woken)?;
-                    ids.extend_from_slice(id);
-                    ends.push(ids.len());
-                }
-                Ok(())
-            });
-            result?;
-            let mut start = 0;
-            ends.into_iter()
-                .map(|end| PyString::from_bytes(py, &ids[std::mem::replace(&mut start, end)..end]))
-                .collect()
+        events: &Bound<'_, PyAny>,
+    ) -> PyResult<EventIds> {
+        let events = Data::all_of(events)?;
+        self.attempt(py, |store, now_ms, woken| {
+            store.append_all(&scope.0, &stream.0, events.iter().map(Data::as_bytes), now_ms, woken)
         })
+        .map(EventIds::new)
     }
 
     /// Append the error that settles a call whose stream ended without an answer; its ID, or None if

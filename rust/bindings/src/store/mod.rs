@@ -3,8 +3,10 @@
 use pyo3::prelude::*;
 
 mod answer;
+mod clock;
 mod core;
 mod errors;
+mod event_ids;
 mod fork;
 mod reader;
 mod relay;
@@ -14,6 +16,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::register(module)?;
     fork::watch(module)?;
     module.add_class::<answer::ResumeAnswer>()?;
+    module.add_class::<event_ids::EventIds>()?;
     module.add_class::<reader::ReaderCore>()?;
     module.add_class::<relay::RelayBatch>()?;
     module.add_class::<relay::RelayCore>()?;

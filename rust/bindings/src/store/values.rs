@@ -5,7 +5,7 @@ use counterfoil_core::store::{EndWhy, OwnedId, StoreLimits};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyInt, PyString};
+use pyo3::types::{PyBool, PyBytes, PyInt, PyList, PyString};
 
 /// Reads the bounds off any object that has them as attributes.
 pub(super) fn limits(value: &Bound<'_, PyAny>) -> PyResult<StoreLimits> {
@@ -79,7 +79,18 @@ pub(super) enum Data<'py> {
 }
 
 impl<'py> Data<'py> {
+    /// All of an iterable; a list, which most are, without its iterator.
+    pub(super) fn all_of(values: &Bound<'py, PyAny>) -> PyResult<Vec<Self>> {
+        match values.cast::<PyList>() {
+            Ok(list) => list.iter().map(|value| Self::of(&value)).collect(),
+            Err(_) => values.try_iter()?.map(|value| Self::of(&value?)).collect(),
+        }
+    }
+
     pub(super) fn of(value: &Bound<'py, PyAny>) -> PyResult<Self> {
+        if let Ok(bytes) = value.cast::<PyBytes>() {
+            return Ok(Self::Bytes(bytes.clone()));
+        }
         if let Ok(text) = value.cast::<PyString>() {
             return text.extract().map(Self::Text);
         }

@@ -132,72 +132,88 @@ impl IdPrefix {
 /// Appends one ID to `out`; at most [`MAX_ID_BYTES`].
 pub fn write_id(out: &mut Vec<u8>, prefix: &IdPrefix, sequence: Sequence, digest: Digest) {
     out.extend_from_slice(&prefix.0);
-    out.extend_from_slice(Position::new(sequence, digest).as_bytes());
+    Position::new(sequence, digest).append_to(out);
 }
 
-/// Digits of the largest sequence.
-const MAX_DIGITS: usize = 19;
 const DIGEST_CHARS: usize = 11;
-const POSITION_END: usize = MAX_DIGITS + 1 + DIGEST_CHARS;
-const BEFORE_DATA: &[u8; 7] = b"\ndata: ";
 
-/// The part of an ID that differs from event to event, `<sequence>.<digest>`, and what follows it in a
-/// frame: everything but the digits stands at a fixed place, so that no append calls for a copy.
+/// Numbers below have at most eight digits, and are turned into them without a loop.
+const SMALL: u64 = 100_000_000;
+
+/// The part of an ID that differs from event to event: `<sequence>.<digest>`.
+#[derive(Clone, Copy)]
 pub(crate) struct Position {
-    bytes: [u8; POSITION_END + BEFORE_DATA.len()],
-    start: usize,
-}
-
-/// Writes `number` so that it ends at `MAX_DIGITS`, two digits at a time; gives back where it begins.
-#[inline]
-fn write_digits(bytes: &mut [u8], mut number: u64) -> usize {
-    const PAIRS: &[u8; 200] = b"0001020304050607080910111213141516171819\
-        2021222324252627282930313233343536373839\
-        4041424344454647484950515253545556575859\
-        6061626364656667686970717273747576777879\
-        8081828384858687888990919293949596979899";
-    let mut start = MAX_DIGITS;
-    while number > 9 && start > 1 {
-        let pair = (number % 100) as usize * 2;
-        number /= 100;
-        start -= 2;
-        bytes[start..start + 2].copy_from_slice(&PAIRS[pair..pair + 2]);
-    }
-    if number > 0 || start == MAX_DIGITS {
-        start -= 1;
-        bytes[start] = b'0' + number as u8;
-    }
-    start
+    pub(crate) sequence: Sequence,
+    pub(crate) digest: Digest,
+    /// The digits of a small sequence, and zeros behind them.
+    small: [u8; 8],
+    digits: usize,
 }
 
 impl Position {
+    /// The longest one.
+    pub(crate) const MAX_CHARS: usize = 19 + 1 + DIGEST_CHARS;
+
     #[inline]
     pub(crate) fn new(sequence: Sequence, digest: Digest) -> Self {
-        let mut bytes = [0; POSITION_END + BEFORE_DATA.len()];
-        bytes[MAX_DIGITS] = b'.';
-        bytes[MAX_DIGITS + 1..POSITION_END].copy_from_slice(&text::encode_word(digest.0));
-        bytes[POSITION_END..].copy_from_slice(BEFORE_DATA);
-        let start = write_digits(&mut bytes, sequence.get());
-        Self { bytes, start }
+        let number = sequence.get();
+        let (small, digits) = if number < SMALL {
+            small_digits(number)
+        } else {
+            ([0; 8], number.checked_ilog10().map_or(1, |power| power as usize + 1))
+        };
+        Self { sequence, digest, small, digits }
     }
 
-    /// `<sequence>.<digest>`.
+    /// How many characters it has.
     #[inline]
-    pub(crate) fn as_bytes(&self) -> &[u8] {
-        &self.bytes[self.start..POSITION_END]
+    pub(crate) fn len(&self) -> usize {
+        self.digits + 1 + DIGEST_CHARS
     }
 
-    /// The same with the end of its line.
+    /// Writes it to the front of `room`, where it stays, and gives back what is behind it.
     #[inline]
-    pub(crate) fn line(&self) -> &[u8] {
-        &self.bytes[self.start..=POSITION_END]
+    pub(crate) fn write<'a>(&self, room: &'a mut [u8]) -> Option<&'a mut [u8]> {
+        if self.sequence.get() < SMALL {
+            // The digest covers the zeros behind the digits.
+            *room.first_chunk_mut()? = self.small;
+        } else {
+            let mut number = self.sequence.get();
+            for digit in room.get_mut(..self.digits)?.iter_mut().rev() {
+                *digit = b'0' + (number % 10) as u8;
+                number /= 10;
+            }
+        }
+        let (dot, room) = room.get_mut(self.digits..)?.split_first_mut()?;
+        *dot = b'.';
+        let (eight, three) = text::encode_word(self.digest.0);
+        let (front, room) = room.split_first_chunk_mut()?;
+        *front = eight;
+        let (back, room) = room.split_first_chunk_mut()?;
+        *back = three;
+        Some(room)
     }
 
-    /// The same up to where the data of one line begins.
-    #[inline]
-    pub(crate) fn before_data(&self) -> &[u8] {
-        &self.bytes[self.start..]
+    fn append_to(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.resize(start + self.len(), 0);
+        self.write(&mut out[start..]);
     }
+}
+
+/// The digits of a number below `SMALL`, in parallel within one word, and how many there are.
+#[inline]
+fn small_digits(number: u64) -> ([u8; 8], usize) {
+    // Two numbers of four digits, then four of two, then eight of one, the first digit in the lowest byte.
+    let fours = (number / 10_000) | ((number % 10_000) << 32);
+    let hundreds = (fours.wrapping_mul(10_486) >> 20) & 0x0000_007F_0000_007F;
+    let twos = hundreds | (fours.wrapping_sub(hundreds.wrapping_mul(100)) << 16);
+    let tens = (twos.wrapping_mul(103) >> 10) & 0x000F_000F_000F_000F;
+    let ones = tens | (twos.wrapping_sub(tens.wrapping_mul(10)) << 8);
+    // Seven leading zeros at most: 0 has one digit.
+    let zeros = (ones.trailing_zeros() / 8).min(7);
+    let text = (ones | 0x3030_3030_3030_3030) >> (8 * zeros);
+    (text.to_le_bytes(), 8 - zeros as usize)
 }
 
 #[cfg(test)]
@@ -206,13 +222,18 @@ mod tests {
 
     #[test]
     fn a_position_is_written_as_its_parts_are() {
-        for number in [0, 1, 9, 10, 99, 100, 12_345, u64::from(u32::MAX), Sequence::MAX.get()] {
+        let round =
+            (0..19).flat_map(|power| [10_u64.pow(power) - 1, 10_u64.pow(power), 10_u64.pow(power) + 7]);
+        for number in (0..20_000).chain(round).chain([99_999_999, 12_345_678, Sequence::MAX.get()]) {
             let sequence = Sequence::new(number).unwrap_or(Sequence::MAX);
             let position = Position::new(sequence, Digest(number));
             let text = format!("{number}.{}", Digest(number));
-            assert_eq!(position.as_bytes(), text.as_bytes());
-            assert_eq!(position.line(), format!("{text}\n").as_bytes());
-            assert_eq!(position.before_data(), format!("{text}\ndata: ").as_bytes());
+            let mut room = [b'x'; Position::MAX_CHARS + 1];
+            let left = position.write(&mut room).map_or(0, |rest| rest.len());
+            assert_eq!(room.len() - left, text.len());
+            assert_eq!(position.len(), text.len());
+            assert_eq!(&room[..text.len()], text.as_bytes());
+            assert!(room[text.len()..].iter().all(|&byte| byte == b'x'));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Whose stream it is: an input of the MAC, never content of an ID.
 
 use std::fmt;
+use std::sync::Arc;
 
 use thiserror::Error;
 
@@ -8,8 +9,13 @@ use thiserror::Error;
 pub const MAX_SCOPE_PART_BYTES: usize = 4096;
 
 /// Tenant, principal and session. Absent differs from empty.
+///
+/// Shared, so that a copy costs nothing, and a scope that is compared with itself is not read.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
-pub struct Scope {
+pub struct Scope(Arc<Parts>);
+
+#[derive(Default, PartialEq, Eq, Hash)]
+struct Parts {
     tenant: Option<Box<str>>,
     principal: Option<Box<str>>,
     session: Option<Box<str>>,
@@ -41,29 +47,29 @@ impl Scope {
                 return Err(ScopeError { part, bytes });
             }
         }
-        Ok(Self {
+        Ok(Self(Arc::new(Parts {
             tenant: tenant.map(Box::from),
             principal: principal.map(Box::from),
             session: session.map(Box::from),
-        })
+        })))
     }
 
     /// The tenant.
     #[must_use]
     pub fn tenant(&self) -> Option<&str> {
-        self.tenant.as_deref()
+        self.0.tenant.as_deref()
     }
 
     /// The principal: one user, never a tenant.
     #[must_use]
     pub fn principal(&self) -> Option<&str> {
-        self.principal.as_deref()
+        self.0.principal.as_deref()
     }
 
     /// The MCP session.
     #[must_use]
     pub fn session(&self) -> Option<&str> {
-        self.session.as_deref()
+        self.0.session.as_deref()
     }
 }
 
@@ -73,9 +79,9 @@ impl fmt::Debug for Scope {
         let shown = |value: &Option<Box<str>>| if value.is_some() { "<set>" } else { "<absent>" };
         formatter
             .debug_struct("Scope")
-            .field("tenant", &shown(&self.tenant))
-            .field("principal", &shown(&self.principal))
-            .field("session", &shown(&self.session))
+            .field("tenant", &shown(&self.0.tenant))
+            .field("principal", &shown(&self.0.principal))
+            .field("session", &shown(&self.0.session))
             .finish()
     }
 }

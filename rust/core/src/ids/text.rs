@@ -17,15 +17,19 @@ pub(super) fn encode(bytes: &[u8]) -> String {
 }
 
 /// `word` in big-endian order as base64url, as [`append`] writes it; once for every event.
-pub(super) fn encode_word(word: u64) -> [u8; 11] {
+///
+/// The characters are put together in registers: what is stored byte by byte cannot be read as a whole soon.
+#[inline]
+pub(super) fn encode_word(word: u64) -> ([u8; 8], [u8; 3]) {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    let mut out = [0; 11];
-    for (place, character) in out.iter_mut().enumerate() {
-        // Eleven characters hold 66 bits; the last two bits are zero.
-        let bits = if place == 10 { word << 2 } else { word >> (58 - 6 * place) };
-        *character = ALPHABET[(bits & 63) as usize];
+    let character = |bits: u64| u64::from(ALPHABET[(bits & 63) as usize]);
+    let mut eight = 0;
+    for place in 0..8 {
+        eight |= character(word >> (58 - 6 * place)) << (8 * place);
     }
-    out
+    // Eleven characters hold 66 bits; the last two bits are zero.
+    let three = [character(word >> 10) as u8, character(word >> 4) as u8, character(word << 2) as u8];
+    (eight.to_le_bytes(), three)
 }
 
 /// Whether `byte` is in the alphabet `A-Z a-z 0-9 - _`.
@@ -61,7 +65,8 @@ mod tests {
     #[test]
     fn a_word_is_written_as_its_bytes_are() {
         for word in [0, 1, 63, 64, u64::MAX, 0x0123_4567_89AB_CDEF, 1 << 63, 0xF0F0_F0F0_F0F0_F0F0] {
-            assert_eq!(&encode_word(word)[..], encode(&word.to_be_bytes()).as_bytes());
+            let (eight, three) = encode_word(word);
+            assert_eq!([&eight[..], &three].concat(), encode(&word.to_be_bytes()).as_bytes());
         }
     }
 }

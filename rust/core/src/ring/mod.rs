@@ -8,7 +8,7 @@ mod slot;
 
 use std::collections::VecDeque;
 
-use crate::ids::{Digest, Sequence};
+use crate::ids::{Digest, Position, Sequence};
 
 use slabs::Page;
 pub use slabs::{Slabs, PAGE_BYTES};
@@ -18,6 +18,9 @@ use slot::Slot;
 const PAGE: u32 = PAGE_BYTES as u32;
 /// The longest stored frame: positions wrap at 2^32 and must stay comparable.
 pub const MAX_FRAME_BYTES: usize = 1 << 30;
+
+const BEFORE_DATA: &[u8; 7] = b"\ndata: ";
+const AFTER_DATA: &[u8; 2] = b"\n\n";
 
 /// An event that left the window from the old end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,26 +139,68 @@ impl Ring {
 
     /// Appends the event made of `pieces`, at most [`MAX_FRAME_BYTES`] together, and returns its sequence;
     /// `digest` is the one after it.
-    #[inline]
-    pub fn append<const N: usize>(
+    pub fn append(
         &mut self,
         slabs: &mut Slabs,
-        pieces: &[&[u8]; N],
+        pieces: &[&[u8]],
         digest: Digest,
         mark: Mark,
         stored_s: u64,
     ) -> u64 {
+        let length = pieces.iter().map(|piece| piece.len()).sum();
+        let inside = self.reserve(slabs, length);
+        self.write(slabs, inside, length, pieces);
+        self.push(length, digest, mark, stored_s)
+    }
+
+    /// As [`Ring::append`] for what nearly every event is: one line of data, and no type.
+    #[inline]
+    pub(crate) fn append_line(
+        &mut self,
+        slabs: &mut Slabs,
+        position: Position,
+        data: &[u8],
+        mark: Mark,
+        stored_s: u64,
+    ) -> u64 {
+        let length = position.len() + BEFORE_DATA.len() + data.len() + AFTER_DATA.len();
+        let inside = self.reserve(slabs, length);
+        match self.room(slabs, inside, length) {
+            Some(room) => {
+                if let Some((before, room)) = position.write(room).and_then(<[u8]>::split_first_chunk_mut) {
+                    *before = *BEFORE_DATA;
+                    if let Some((line, after)) = room.split_at_mut_checked(data.len()) {
+                        line.copy_from_slice(data);
+                        after.copy_from_slice(AFTER_DATA);
+                    }
+                }
+            }
+            None => {
+                let mut front = [0; Position::MAX_CHARS];
+                position.write(&mut front);
+                let pieces = [&front[..position.len()], BEFORE_DATA, data, AFTER_DATA];
+                self.write(slabs, inside, length, &pieces);
+            }
+        }
+        self.push(length, position.digest, mark, stored_s)
+    }
+
+    /// Takes the pages that `length` more bytes need; where those bytes begin, counted from the origin.
+    #[inline]
+    fn reserve(&mut self, slabs: &mut Slabs, length: usize) -> usize {
         if self.slots.is_empty() {
             (self.origin, self.start) = (0, 0);
         }
-        let begin = self.end();
-        let length = pieces.iter().map(|piece| piece.len()).sum::<usize>();
-        let inside = begin.wrapping_sub(self.origin) as usize;
+        let inside = self.end().wrapping_sub(self.origin) as usize;
         while self.pages.len() * PAGE_BYTES < inside + length {
             self.pages.push_back(slabs.take());
         }
-        self.write(slabs, inside, length, pieces);
-        let end = begin.wrapping_add(length as u32);
+        inside
+    }
+
+    #[inline]
+    fn push(&mut self, length: usize, digest: Digest, mark: Mark, stored_s: u64) -> u64 {
+        let end = self.end().wrapping_add(length as u32);
         if self.slots.len() == self.slots.capacity() {
             // By quarters, not by doubling: most streams stay short, and there are many.
             self.slots.reserve_exact((self.slots.len() / 4).max(2));
@@ -260,11 +305,8 @@ impl Ring {
     }
 
     /// Writes `pieces`, `length` bytes together, at `inside` bytes from the origin; the pages are there.
-    #[inline]
-    fn write<const N: usize>(&self, slabs: &mut Slabs, inside: usize, length: usize, pieces: &[&[u8]; N]) {
-        if let Some(mut room) =
-            self.run(inside, length).and_then(|page| slabs.run_mut(page, inside % PAGE_BYTES, length))
-        {
+    fn write(&self, slabs: &mut Slabs, inside: usize, length: usize, pieces: &[&[u8]]) {
+        if let Some(mut room) = self.room(slabs, inside, length) {
             for piece in pieces {
                 let (front, rest) = room.split_at_mut(piece.len());
                 front.copy_from_slice(piece);
@@ -284,6 +326,12 @@ impl Ring {
                 rest = &rest[count..];
             }
         }
+    }
+
+    /// The memory of a span, if its pages follow each other there.
+    #[inline]
+    fn room<'a>(&self, slabs: &'a mut Slabs, inside: usize, length: usize) -> Option<&'a mut [u8]> {
+        slabs.run_mut(self.run(inside, length)?, inside % PAGE_BYTES, length)
     }
 
     /// The first page of a span whose pages follow each other in memory: nearly all do.

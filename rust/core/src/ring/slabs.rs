@@ -4,6 +4,8 @@
 //! beside a slab holds all of it.  A page is small enough that a stream of ten short events wastes little, and a slab large enough
 //! that growing does not ask the allocator for every event.
 
+use std::collections::VecDeque;
+
 use memmap2::MmapMut;
 
 /// Bytes of one page.
@@ -69,8 +71,9 @@ impl Memory {
 #[derive(Default)]
 pub struct Slabs {
     slabs: Vec<Slab>,
-    /// Slabs that may have a free page; a stale entry is dropped when it is met.
-    open: Vec<u32>,
+    /// Slabs that may have a free page; a stale entry is dropped when it is met.  The one that was opened
+    /// first is used first: a window that moves on finds whole slabs, and its events lie in one piece.
+    open: VecDeque<u32>,
     /// Slabs without memory.
     vacant: Vec<u32>,
     empty: usize,
@@ -92,11 +95,11 @@ impl Slabs {
 
     pub(crate) fn take(&mut self) -> Page {
         let index = loop {
-            match self.open.last() {
+            match self.open.front() {
                 Some(&index) if self.slabs[index as usize].free != 0 => break index,
                 Some(&index) => {
                     self.slabs[index as usize].is_listed = false;
-                    self.open.pop();
+                    self.open.pop_front();
                 }
                 None => break self.open_slab(),
             }
@@ -127,7 +130,7 @@ impl Slabs {
         }
         if !slab.is_listed {
             slab.is_listed = true;
-            self.open.push(index);
+            self.open.push_back(index);
         }
     }
 
@@ -178,7 +181,7 @@ impl Slabs {
         self.empty += 1;
         if !slab.is_listed {
             slab.is_listed = true;
-            self.open.push(index);
+            self.open.push_back(index);
         }
         index
     }

@@ -34,11 +34,17 @@ pub struct Appended {
     pub has_ended: bool,
 }
 
+impl Appended {
+    fn position(&self) -> Option<(Sequence, Digest)> {
+        Some((Sequence::new(self.sequence)?, self.digest))
+    }
+}
+
 /// The IDs of events that were appended in one step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppendedIds {
     prefix: IdPrefix,
-    positions: Vec<(u64, Digest)>,
+    positions: Vec<(Sequence, Digest)>,
 }
 
 impl AppendedIds {
@@ -58,7 +64,6 @@ impl AppendedIds {
     pub fn write(&self, place: usize, id: &mut Vec<u8>) -> bool {
         id.clear();
         let Some(&(sequence, digest)) = self.positions.get(place) else { return false };
-        let Some(sequence) = Sequence::new(sequence) else { return false };
         write_id(id, &self.prefix, sequence, digest);
         true
     }
@@ -75,6 +80,7 @@ impl<W> Store<W> {
     ///
     /// # Errors
     /// See [`StoreError`]; nothing was appended then.
+    #[inline]
     pub fn append(
         &mut self,
         scope: &Scope,
@@ -86,8 +92,22 @@ impl<W> Store<W> {
     ) -> Result<Appended, StoreError> {
         self.tick(now_ms, woken);
         let index = self.find_recent(scope, token)?;
-        let appended = self.append_unread(index, new, woken)?;
-        self.write_id_at(index, &appended, id);
+        let lines = Lines::of(new.data);
+        if new.event.is_empty() && lines.is_plain() {
+            if let Some(mut run) = self.begin_run(index) {
+                let position = self.append_plain(&mut run, new.data);
+                self.end_run(run, woken);
+                if let Some((sequence, digest)) = position {
+                    self.write_id_at(index, sequence, digest, id);
+                    let sequence = sequence.get();
+                    return Ok(Appended { sequence, digest, is_kept: true, has_ended: false });
+                }
+            }
+        }
+        let appended = self.append_slowly(index, new, &lines, woken)?;
+        if let Some((sequence, digest)) = appended.position() {
+            self.write_id_at(index, sequence, digest, id);
+        }
         Ok(appended)
     }
 
@@ -107,35 +127,57 @@ impl<W> Store<W> {
         let index = self.find_recent(scope, token)?;
         let events = events.into_iter();
         let mut positions = Vec::with_capacity(events.size_hint().0);
+        let mut run = None;
+        let mut refused = None;
         for data in events {
-            let appended = self.append_unread(index, NewEvent { event: b"", data }, woken)?;
-            positions.push((appended.sequence, appended.digest));
+            let lines = Lines::of(data);
+            if lines.is_plain() {
+                run = run.or_else(|| self.begin_run(index));
+                if let Some(position) = run.as_mut().and_then(|run| self.append_plain(run, data)) {
+                    positions.push(position);
+                    continue;
+                }
+            }
+            if let Some(run) = run.take() {
+                self.end_run(run, woken);
+            }
+            match self.append_slowly(index, NewEvent { event: b"", data }, &lines, woken) {
+                Ok(appended) => positions.extend(appended.position()),
+                Err(error) => {
+                    refused = Some(error);
+                    break;
+                }
+            }
+        }
+        if let Some(run) = run {
+            self.end_run(run, woken);
+        }
+        if let Some(error) = refused {
+            return Err(error);
         }
         // Nothing signs anew within one step.
         let Some(stream) = self.streams.get(index) else { return Err(StoreError::UnknownStream) };
         Ok(AppendedIds { prefix: stream.prefix.clone(), positions })
     }
 
-    /// Appends an event whose envelope nobody has looked at.
-    fn append_unread(
+    /// Appends an event whose envelope nobody has looked at, whatever it is.
+    fn append_slowly(
         &mut self,
         index: u32,
         new: NewEvent<'_>,
+        lines: &Lines<'_>,
         woken: &mut Vec<W>,
     ) -> Result<Appended, StoreError> {
-        let lines = Lines::of(new.data);
-        if envelope::may_have_id(new.data, lines.has_backslash) {
-            self.append_lines(index, new, &lines, &envelope::scan(new.data), woken)
-        } else {
-            self.append_lines(index, new, &lines, &PLAIN, woken)
-        }
+        let envelope = if lines.has_id { envelope::scan(new.data) } else { PLAIN };
+        self.append_lines(index, new, lines, &envelope, woken)
     }
 
     /// Writes the ID of what was appended just now into `id` (cleared first).
-    fn write_id_at(&self, index: u32, appended: &Appended, id: &mut Vec<u8>) {
+    #[inline]
+    fn write_id_at(&self, index: u32, sequence: Sequence, digest: Digest, id: &mut Vec<u8>) {
         id.clear();
-        if let (Some(stream), Some(sequence)) = (self.streams.get(index), Sequence::new(appended.sequence)) {
-            write_id(id, &stream.prefix, sequence, appended.digest);
+        if let Some(stream) = self.streams.get(index) {
+            write_id(id, &stream.prefix, sequence, digest);
         }
     }
 
@@ -171,8 +213,8 @@ impl<W> Store<W> {
         }
         let new = NewEvent { event: b"", data };
         let result = self.append_lines(index, new, &Lines::of(data), &envelope, woken);
-        if let Ok(appended) = &result {
-            self.write_id_at(index, appended, id);
+        if let Some((sequence, digest)) = result.as_ref().ok().and_then(Appended::position) {
+            self.write_id_at(index, sequence, digest, id);
         }
         if let Some(why) = why {
             // Unless the error answered every request, in which case it has ended by that.
@@ -209,7 +251,6 @@ impl<W> Store<W> {
         self.append_lines(index, new, &Lines::of_event(event), envelope, woken)
     }
 
-    #[inline]
     fn append_lines(
         &mut self,
         index: u32,
@@ -326,26 +367,36 @@ impl Room<'_> {
         }
         let position = Position::new(sequence, digest);
         let stored_s = self.now_ms / 1000;
-        let is_message = matches!(new.event, b"" | b"message");
-        match &lines.many {
-            None if is_message => {
-                let pieces = [position.before_data(), lines.data, b"\n\n"];
-                stream.ring.append(self.slabs, &pieces, digest, mark, stored_s);
-            }
-            many => {
-                let name: [&[u8]; 3] =
-                    if is_message { [b"", b"", b""] } else { [b"event: ", new.event, b"\n"] };
-                let data: [&[u8]; 3] = match many {
-                    None => [b"data: ", lines.data, b"\n\n"],
-                    Some((_, framed)) => [framed, b"", b""],
-                };
-                let pieces = [position.line(), name[0], name[1], name[2], data[0], data[1], data[2]];
-                stream.ring.append(self.slabs, &pieces, digest, mark, stored_s);
-            }
+        if lines.many.is_none() && matches!(new.event, b"" | b"message") {
+            stream.ring.append_line(self.slabs, position, lines.data, mark, stored_s);
+        } else {
+            let frame = whole_frame(position, new.event, lines);
+            stream.ring.append(self.slabs, &[&frame], digest, mark, stored_s);
         }
         self.counts.appended += 1;
         Appended { sequence: number, digest, is_kept: true, has_ended: false }
     }
+}
+
+/// The frame of an event with a type, or with several lines.
+fn whole_frame(position: Position, event: &[u8], lines: &Lines<'_>) -> Vec<u8> {
+    let mut frame = vec![0; position.len()];
+    position.write(&mut frame);
+    frame.push(b'\n');
+    if !matches!(event, b"" | b"message") {
+        frame.extend_from_slice(b"event: ");
+        frame.extend_from_slice(event);
+        frame.push(b'\n');
+    }
+    match &lines.many {
+        None => {
+            frame.extend_from_slice(b"data: ");
+            frame.extend_from_slice(lines.data);
+            frame.extend_from_slice(b"\n\n");
+        }
+        Some(many) => frame.extend_from_slice(&many.1),
+    }
+    frame
 }
 
 impl Stream {
@@ -396,33 +447,42 @@ impl Stream {
 }
 
 /// Sequence, digest, line names and line ends of a frame, all at their longest.
-const MAX_HEAD: usize = 19 + 1 + 11 + 1 + 8 + 6 + 2;
+pub(super) const MAX_HEAD: usize = 19 + 1 + 11 + 1 + 8 + 6 + 2;
 
 /// The data of an event as lines.
 struct Lines<'a> {
     data: &'a [u8],
-    has_backslash: bool,
+    /// Whether a member `id` may be somewhere in it.
+    has_id: bool,
     /// The lines joined by LF, as every reader gets them, and as they are framed; where there are several.
-    many: Option<(Vec<u8>, Vec<u8>)>,
+    many: Option<Box<(Vec<u8>, Vec<u8>)>>,
 }
 
 impl<'a> Lines<'a> {
     /// What a parser made of `data` lines: there is no CR in it, and no LF if it was one line.
     fn of_event(event: &EventRef<'a>) -> Self {
-        if event.data_lines == 1 {
-            return Self { data: event.data, has_backslash: true, many: None };
-        }
-        Self::of(event.data)
+        let many = if event.data_lines == 1 { None } else { Self::split(event.data) };
+        Self { data: event.data, has_id: true, many }
     }
 
-    /// One pass over nearly every message: JSON has no bare line ends, and few escapes.
+    /// Two passes over nearly every message: JSON has no bare line ends, and few escapes.
+    #[inline]
     fn of(data: &'a [u8]) -> Self {
-        let Some(at) = memchr3(b'\r', b'\n', b'\\', data) else {
-            return Self { data, has_backslash: false, many: None };
-        };
-        if memchr2(b'\r', b'\n', &data[at..]).is_none() {
-            return Self { data, has_backslash: true, many: None };
-        }
+        let odd = memchr3(b'\r', b'\n', b'\\', data);
+        let has_id = envelope::may_have_id(data, odd.is_some());
+        let many = odd.and_then(|_| Self::split(data));
+        Self { data, has_id, many }
+    }
+
+    /// Nobody waits for it, and it is one line.
+    #[inline]
+    fn is_plain(&self) -> bool {
+        !self.has_id && self.many.is_none()
+    }
+
+    #[cold]
+    fn split(data: &[u8]) -> Option<Box<(Vec<u8>, Vec<u8>)>> {
+        memchr2(b'\r', b'\n', data)?;
         let mut joined = Vec::with_capacity(data.len());
         let mut rest = data;
         while let Some(at) = memchr2(b'\r', b'\n', rest) {
@@ -434,14 +494,14 @@ impl<'a> Lines<'a> {
         let mut framed = Vec::new();
         // Only an event type or an id can be refused, and there is neither.
         let _ = write_frame(&mut framed, &Frame { data: Some(&joined), ..Frame::default() });
-        Self { data, has_backslash: true, many: Some((joined, framed)) }
+        Some(Box::new((joined, framed)))
     }
 
     fn joined(&self) -> &[u8] {
-        self.many.as_ref().map_or(self.data, |(joined, _)| joined)
+        self.many.as_ref().map_or(self.data, |many| &many.0)
     }
 
     fn framed_bytes(&self) -> usize {
-        self.many.as_ref().map_or(self.data.len(), |(_, framed)| framed.len())
+        self.many.as_ref().map_or(self.data.len(), |many| many.1.len())
     }
 }

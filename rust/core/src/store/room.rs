@@ -27,18 +27,22 @@ pub(super) struct Room<'a> {
 
 impl Room<'_> {
     /// Trims until `length` more bytes fit, within `allowed` charged bytes; false if they never will.
-    #[inline]
     pub(super) fn make(&mut self, length: usize, data_bytes: usize, allowed: usize) -> bool {
         self.trim_old();
-        let limits = self.limits;
-        while self.stream.ring.len() >= limits.window_events && self.trim_one(Bound::Events) {}
-        let is_too_large = data_bytes > limits.event_bytes;
-        while (is_too_large || self.stream.ring.bytes() + length > limits.window_bytes)
-            && self.trim_one(Bound::Bytes)
-        {}
-        if is_too_large {
+        if data_bytes > self.limits.event_bytes {
+            while self.stream.ring.len() >= self.limits.window_events && self.trim_one(Bound::Events) {}
+            while self.trim_one(Bound::Bytes) {}
             return false;
         }
+        self.fit(length, allowed)
+    }
+
+    /// As `make`, for an event of a legal size where nothing is too old.
+    #[inline]
+    pub(super) fn fit(&mut self, length: usize, allowed: usize) -> bool {
+        let limits = self.limits;
+        while self.stream.ring.len() >= limits.window_events && self.trim_one(Bound::Events) {}
+        while self.stream.ring.bytes() + length > limits.window_bytes && self.trim_one(Bound::Bytes) {}
         loop {
             let pages = self.stream.ring.pages_after(length);
             if self.stream.charge_with(pages, limits) <= allowed {

@@ -1,0 +1,76 @@
+//! Runs of plain events: what most appends are, with everything that stays the same looked at once.
+//!
+//! A plain event is one line without a type that nobody waits for.  Whatever else there is (an answer, a request,
+//! several lines, no room) takes the long way, `Store::append_lines`, between two runs.
+
+use crate::ids::{Digest, Position, Sequence};
+use crate::ring::{has_next, Mark};
+
+use super::append::MAX_HEAD;
+use super::readers::Mode;
+use super::room::Room;
+use super::Store;
+
+/// A run that goes on; it must be ended by [`Store::end_run`].
+pub(crate) struct Run {
+    index: u32,
+    /// What the stream was charged when the run began, and what it may be charged.
+    before: usize,
+    allowed: usize,
+    appended: u64,
+}
+
+impl<W> Store<W> {
+    /// Begins a run; `None` where the next append has more to do than to append.
+    pub(crate) fn begin_run(&mut self, index: u32) -> Option<Run> {
+        let stream = self.streams.get_mut(index)?;
+        if !stream.is_live() || stream.key_turn != self.key_turn {
+            return None;
+        }
+        let before = stream.charge(&self.limits);
+        // What the others are sure of is charged already, so what is free belongs to nobody.
+        let allowed = before + self.limits.total_bytes.saturating_sub(self.charged);
+        let counts = &mut self.counts;
+        Room { stream, slabs: &mut self.slabs, counts, limits: &self.limits, now_ms: self.now_ms }.trim_old();
+        Some(Run { index, before, allowed, appended: 0 })
+    }
+
+    /// Appends a plain event; `None` if it needs the long way, and nothing has happened then but trimming.
+    #[inline]
+    pub(crate) fn append_plain(&mut self, run: &mut Run, data: &[u8]) -> Option<(Sequence, Digest)> {
+        let stream = self.streams.get_mut(run.index)?;
+        let last = stream.ring.last_sequence();
+        if data.is_empty() || data.len() > self.limits.event_bytes || !has_next(last) {
+            return None;
+        }
+        let sequence = Sequence::new(last + 1)?;
+        let counts = &mut self.counts;
+        let mut room =
+            Room { stream, slabs: &mut self.slabs, counts, limits: &self.limits, now_ms: self.now_ms };
+        if !room.fit(MAX_HEAD + data.len(), run.allowed) {
+            return None;
+        }
+        let Room { stream, slabs, .. } = room;
+        let digest = stream.chain.append(sequence, b"", data);
+        let position = Position::new(sequence, digest);
+        stream.ring.append_line(slabs, position, data, Mark::Plain, self.now_ms / 1000);
+        run.appended += 1;
+        Some((sequence, digest))
+    }
+
+    /// Ends a run: charges what it took, and wakes the reader once.
+    pub(crate) fn end_run(&mut self, run: Run, woken: &mut Vec<W>) {
+        let Some(stream) = self.streams.get_mut(run.index) else { return };
+        let after = stream.charge(&self.limits);
+        let reader = stream.reader;
+        if run.appended > 0 {
+            stream.touched_ms = self.now_ms;
+        }
+        self.recharge(run.before, after);
+        self.counts.appended += run.appended;
+        let Some(reader) = reader.and_then(|ticket| self.readers.get_mut(ticket.index)) else { return };
+        if run.appended > 0 && !matches!(reader.mode, Mode::Answers { .. }) {
+            woken.extend(reader.waiter.take());
+        }
+    }
+}
