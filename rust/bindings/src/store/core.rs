@@ -16,7 +16,7 @@ use super::clock::Stopwatch;
 use super::event_ids::EventIds;
 use super::reader::ReaderCore;
 use super::relay::{self, RelayCore};
-use super::values::{self, Data};
+use super::values::{self, Batch, Data};
 use super::{errors, fork};
 use crate::ids::{KeyRing, Scope, StreamToken};
 
@@ -86,6 +86,7 @@ impl ReplayCore {
     }
 
     /// Runs `work` under the lock, and wakes whom it woke after it.
+    #[inline]
     pub(super) fn with<R>(
         &self,
         py: Python<'_>,
@@ -100,15 +101,13 @@ impl ReplayCore {
             let mut store = self.store.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
             work(&mut store, now_ms, &mut woken)
         };
-        for waker in woken {
-            if let Err(error) = waker.call0(py) {
-                // The appender is not at fault, and the reader will look again at its next read.
-                error.write_unraisable(py, Some(waker.bind(py)));
-            }
+        if !woken.is_empty() {
+            wake(py, woken);
         }
         Ok(result)
     }
 
+    #[inline]
     pub(super) fn attempt<R>(
         &self,
         py: Python<'_>,
@@ -119,6 +118,16 @@ impl ReplayCore {
 
     fn key_ring(&self, py: Python<'_>) -> Arc<CoreKeyRing> {
         Arc::clone(&self.keys.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cold]
+fn wake(py: Python<'_>, woken: Woken) {
+    for waker in woken {
+        if let Err(error) = waker.call0(py) {
+            // The appender is not at fault, and the reader will look again at its next read.
+            error.write_unraisable(py, Some(waker.bind(py)));
+        }
     }
 }
 
@@ -218,9 +227,15 @@ impl ReplayCore {
         stream: &StreamToken,
         events: &Bound<'_, PyAny>,
     ) -> PyResult<EventIds> {
-        let events = Data::all_of(events)?;
-        self.attempt(py, |store, now_ms, woken| {
-            store.append_all(&scope.0, &stream.0, events.iter().map(Data::as_bytes), now_ms, woken)
+        let events = Batch::of(events)?;
+        let (scope, stream) = (&scope.0, &stream.0);
+        self.attempt(py, |store, now_ms, woken| match &events {
+            Batch::Bytes(events) => {
+                store.append_all(scope, stream, events.iter().map(|data| data.as_bytes()), now_ms, woken)
+            }
+            Batch::Mixed(events) => {
+                store.append_all(scope, stream, events.iter().map(Data::as_bytes), now_ms, woken)
+            }
         })
         .map(EventIds::new)
     }

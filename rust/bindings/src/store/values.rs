@@ -79,14 +79,6 @@ pub(super) enum Data<'py> {
 }
 
 impl<'py> Data<'py> {
-    /// All of an iterable; a list, which most are, without its iterator.
-    pub(super) fn all_of(values: &Bound<'py, PyAny>) -> PyResult<Vec<Self>> {
-        match values.cast::<PyList>() {
-            Ok(list) => list.iter().map(|value| Self::of(&value)).collect(),
-            Err(_) => values.try_iter()?.map(|value| Self::of(&value?)).collect(),
-        }
-    }
-
     pub(super) fn of(value: &Bound<'py, PyAny>) -> PyResult<Self> {
         if let Ok(bytes) = value.cast::<PyBytes>() {
             return Ok(Self::Bytes(bytes.clone()));
@@ -102,6 +94,26 @@ impl<'py> Data<'py> {
             Self::Bytes(bytes) => bytes.as_bytes(),
             Self::Text(text) => text.as_bytes(),
         }
+    }
+}
+
+/// The data of several events.
+pub(super) enum Batch<'py> {
+    /// As nearly every caller has them.
+    Bytes(Vec<Bound<'py, PyBytes>>),
+    Mixed(Vec<Data<'py>>),
+}
+
+impl<'py> Batch<'py> {
+    pub(super) fn of(values: &Bound<'py, PyAny>) -> PyResult<Self> {
+        if let Ok(list) = values.cast::<PyList>() {
+            let bytes =
+                list.iter().map(|value| value.cast_into::<PyBytes>().ok()).collect::<Option<Vec<_>>>();
+            if let Some(bytes) = bytes {
+                return Ok(Self::Bytes(bytes));
+            }
+        }
+        values.try_iter()?.map(|value| Data::of(&value?)).collect::<PyResult<Vec<_>>>().map(Self::Mixed)
     }
 }
 

@@ -130,9 +130,17 @@ impl IdPrefix {
 }
 
 /// Appends one ID to `out`; at most [`MAX_ID_BYTES`].
+#[inline]
 pub fn write_id(out: &mut Vec<u8>, prefix: &IdPrefix, sequence: Sequence, digest: Digest) {
-    out.extend_from_slice(&prefix.0);
-    Position::new(sequence, digest).append_to(out);
+    let start = out.len();
+    let position = Position::new(sequence, digest);
+    // More than is needed, so that its length is known beforehand; it is written where it stays.
+    out.resize(start + MAX_ID_BYTES, 0);
+    if let Some((front, back)) = out[start..].split_at_mut_checked(prefix.0.len()) {
+        front.copy_from_slice(&prefix.0);
+        position.write(back);
+    }
+    out.truncate(start + prefix.0.len() + position.len());
 }
 
 const DIGEST_CHARS: usize = 11;
@@ -192,12 +200,6 @@ impl Position {
         let (back, room) = room.split_first_chunk_mut()?;
         *back = three;
         Some(room)
-    }
-
-    fn append_to(&self, out: &mut Vec<u8>) {
-        let start = out.len();
-        out.resize(start + self.len(), 0);
-        self.write(&mut out[start..]);
     }
 }
 

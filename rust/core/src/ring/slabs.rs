@@ -13,6 +13,10 @@ pub const PAGE_BYTES: usize = 512;
 
 const SLAB_PAGES: usize = 128;
 const SLAB_BYTES: usize = SLAB_PAGES * PAGE_BYTES;
+/// No page is free.
+const FULL: [u64; 2] = [0; 2];
+/// Every page is.
+const EMPTY: [u64; 2] = [u64::MAX; 2];
 /// Empty slabs that are kept for the next burst; more go back to the allocator.
 const SPARE_SLABS: usize = 16;
 
@@ -32,10 +36,19 @@ impl Page {
 struct Slab {
     /// `None` while the slab holds no memory.
     memory: Option<Memory>,
-    /// One bit for each page that nobody has.
-    free: u128,
+    /// One bit for each page that nobody has, in words: a shift of more than one is made through memory.
+    free: [u64; 2],
+    /// How many pages somebody has.
+    taken: u32,
     /// Whether its number is in `Slabs::open`.
     is_listed: bool,
+}
+
+impl Slab {
+    #[inline]
+    fn has_free(&self) -> bool {
+        self.memory.is_some() && self.taken < SLAB_PAGES as u32
+    }
 }
 
 enum Memory {
@@ -96,7 +109,7 @@ impl Slabs {
     pub(crate) fn take(&mut self) -> Page {
         let index = loop {
             match self.open.front() {
-                Some(&index) if self.slabs[index as usize].free != 0 => break index,
+                Some(&index) if self.slabs[index as usize].has_free() => break index,
                 Some(&index) => {
                     self.slabs[index as usize].is_listed = false;
                     self.open.pop_front();
@@ -105,11 +118,15 @@ impl Slabs {
             }
         };
         let slab = &mut self.slabs[index as usize];
-        if slab.free == u128::MAX {
+        if slab.taken == 0 {
             self.empty -= 1;
         }
-        let page = slab.free.trailing_zeros();
-        slab.free &= slab.free - 1;
+        slab.taken += 1;
+        let word = usize::from(slab.free[0] == 0);
+        let bit = slab.free[word].trailing_zeros();
+        // Its lowest bit is set, or the slab would have been full.
+        slab.free[word] &= slab.free[word].wrapping_sub(1);
+        let page = word as u32 * 64 + bit;
         self.pages += 1;
         Page(index * SLAB_PAGES as u32 + page)
     }
@@ -117,12 +134,13 @@ impl Slabs {
     pub(crate) fn give(&mut self, page: Page) {
         let index = page.0 / SLAB_PAGES as u32;
         let slab = &mut self.slabs[index as usize];
-        slab.free |= 1 << (page.0 % SLAB_PAGES as u32);
+        slab.free[(page.0 % SLAB_PAGES as u32) as usize / 64] |= 1 << (page.0 % 64);
         self.pages -= 1;
-        if slab.free == u128::MAX {
+        slab.taken -= 1;
+        if slab.taken == 0 {
             if self.empty >= SPARE_SLABS {
                 slab.memory = None;
-                slab.free = 0;
+                slab.free = FULL;
                 self.vacant.push(index);
                 return;
             }
@@ -177,7 +195,7 @@ impl Slabs {
         });
         let slab = &mut self.slabs[index as usize];
         slab.memory = Some(Memory::new());
-        slab.free = u128::MAX;
+        slab.free = EMPTY;
         self.empty += 1;
         if !slab.is_listed {
             slab.is_listed = true;

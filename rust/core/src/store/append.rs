@@ -132,10 +132,14 @@ impl<W> Store<W> {
         for data in events {
             let lines = Lines::of(data);
             if lines.is_plain() {
-                run = run.or_else(|| self.begin_run(index));
-                if let Some(position) = run.as_mut().and_then(|run| self.append_plain(run, data)) {
-                    positions.push(position);
-                    continue;
+                if run.is_none() {
+                    run = self.begin_run(index);
+                }
+                if let Some(run) = &mut run {
+                    if let Some(position) = self.append_plain(run, data) {
+                        positions.push(position);
+                        continue;
+                    }
                 }
             }
             if let Some(run) = run.take() {

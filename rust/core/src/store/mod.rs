@@ -131,6 +131,8 @@ pub struct Store<W> {
     readers: Arena<Reader<W>>,
     /// By second; entries that are stale are dropped when they are met.
     due: BTreeMap<u32, Vec<Due>>,
+    /// When the first of them is due, or earlier.
+    next_due_ms: u64,
     /// Oldest first; an entry whose stream is gone is dropped when it is met.
     tombstones: VecDeque<Ticket>,
     ended_sessions: VecDeque<Ticket>,
@@ -160,6 +162,7 @@ impl<W> Store<W> {
             by_scope: HashMap::with_hasher(Seed(seed)),
             readers: Arena::default(),
             due: BTreeMap::new(),
+            next_due_ms: u64::MAX,
             tombstones: VecDeque::new(),
             ended_sessions: VecDeque::new(),
             charged: 0,

@@ -38,7 +38,7 @@ impl Room<'_> {
     }
 
     /// As `make`, for an event of a legal size where nothing is too old.
-    #[inline]
+    #[inline(always)]
     pub(super) fn fit(&mut self, length: usize, allowed: usize) -> bool {
         let limits = self.limits;
         while self.stream.ring.len() >= limits.window_events && self.trim_one(Bound::Events) {}
@@ -67,7 +67,24 @@ impl Room<'_> {
 
     /// Drops the oldest event; false if there is none, or it is the terminal answer, which only the
     /// end of its grace drops.
+    #[inline]
     fn trim_one(&mut self, bound: Bound) -> bool {
+        let is_plain = self.stream.ring.oldest_mark() == Some(Mark::Plain) && self.stream.rare.is_none();
+        if !is_plain && !self.keep_of_oldest() {
+            return false;
+        }
+        self.stream.ring.trim_oldest(self.slabs);
+        *match bound {
+            Bound::Events => &mut self.counts.trimmed_events,
+            Bound::Bytes => &mut self.counts.trimmed_bytes,
+            Bound::Age => &mut self.counts.trimmed_age,
+            Bound::Budget => &mut self.counts.trimmed_budget,
+        } += 1;
+        true
+    }
+
+    /// Keeps what must outlive the oldest event; false if the event itself must stay, or there is none.
+    fn keep_of_oldest(&mut self) -> bool {
         let stream = &mut *self.stream;
         let sequence = stream.ring.first_sequence();
         match stream.ring.oldest_mark() {
@@ -85,16 +102,9 @@ impl Room<'_> {
             }
             Some(Mark::Plain) => {}
         }
-        stream.ring.trim_oldest(self.slabs);
         if let Some(rare) = &mut stream.rare {
             rare.forget_prefixes(sequence);
         }
-        *match bound {
-            Bound::Events => &mut self.counts.trimmed_events,
-            Bound::Bytes => &mut self.counts.trimmed_bytes,
-            Bound::Age => &mut self.counts.trimmed_age,
-            Bound::Budget => &mut self.counts.trimmed_budget,
-        } += 1;
         true
     }
 }

@@ -20,8 +20,10 @@ pub(crate) struct Run {
     appended: u64,
 }
 
+/// Inlined: what is handed back through memory is written in halves and read as a whole, and that waits.
 impl<W> Store<W> {
     /// Begins a run; `None` where the next append has more to do than to append.
+    #[inline(always)]
     pub(crate) fn begin_run(&mut self, index: u32) -> Option<Run> {
         let stream = self.streams.get_mut(index)?;
         if !stream.is_live() || stream.key_turn != self.key_turn {
@@ -36,14 +38,15 @@ impl<W> Store<W> {
     }
 
     /// Appends a plain event; `None` if it needs the long way, and nothing has happened then but trimming.
-    #[inline]
+    ///
+    #[inline(always)]
     pub(crate) fn append_plain(&mut self, run: &mut Run, data: &[u8]) -> Option<(Sequence, Digest)> {
         let stream = self.streams.get_mut(run.index)?;
         let last = stream.ring.last_sequence();
         if data.is_empty() || data.len() > self.limits.event_bytes || !has_next(last) {
             return None;
         }
-        let sequence = Sequence::new(last + 1)?;
+        let sequence = Sequence::new(last + 1).unwrap_or(Sequence::MAX);
         let counts = &mut self.counts;
         let mut room =
             Room { stream, slabs: &mut self.slabs, counts, limits: &self.limits, now_ms: self.now_ms };
@@ -59,6 +62,7 @@ impl<W> Store<W> {
     }
 
     /// Ends a run: charges what it took, and wakes the reader once.
+    #[inline(always)]
     pub(crate) fn end_run(&mut self, run: Run, woken: &mut Vec<W>) {
         let Some(stream) = self.streams.get_mut(run.index) else { return };
         let after = stream.charge(&self.limits);

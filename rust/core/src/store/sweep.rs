@@ -21,7 +21,7 @@ impl<W> Store<W> {
     #[inline]
     pub(crate) fn tick(&mut self, now_ms: u64, woken: &mut Vec<W>) {
         self.now_ms = self.now_ms.max(now_ms);
-        if self.due.first_key_value().is_some_and(|(&due_s, _)| u64::from(due_s) * 1000 <= self.now_ms) {
+        if self.next_due_ms <= self.now_ms {
             self.sweep_some(PER_CALL, woken);
         }
     }
@@ -32,7 +32,19 @@ impl<W> Store<W> {
         self.sweep_some(usize::MAX, woken);
     }
 
+    #[cold]
     fn sweep_some(&mut self, most: usize, woken: &mut Vec<W>) {
+        self.sweep_due(most, woken);
+        self.next_due_ms = self.due.first_key_value().map_or(u64::MAX, |(&due_s, _)| u64::from(due_s) * 1000);
+    }
+
+    /// There is something due at `due_s`.
+    fn note_due(&mut self, due_s: u32, due: Due) {
+        self.next_due_ms = self.next_due_ms.min(u64::from(due_s) * 1000);
+        self.due.entry(due_s).or_default().push(due);
+    }
+
+    fn sweep_due(&mut self, most: usize, woken: &mut Vec<W>) {
         for _ in 0..most {
             let Some(mut first) = self.due.first_entry() else { return };
             let due_s = *first.key();
@@ -144,8 +156,9 @@ impl<W> Store<W> {
             State::Ended(_) => stream.touched_ms.saturating_add(limits.grace_ms).min(aged),
             State::Tombstone(_) => stream.touched_ms.saturating_add(limits.tombstone_age_ms),
         };
-        stream.due_s = seconds(due_ms);
-        self.due.entry(stream.due_s).or_default().push(Due(index));
+        let due_s = seconds(due_ms);
+        stream.due_s = due_s;
+        self.note_due(due_s, Due(index));
     }
 
     fn visit_session(&mut self, index: u32, due_s: u32, woken: &mut Vec<W>) {
@@ -164,8 +177,9 @@ impl<W> Store<W> {
         let Some(session) = self.sessions.get_mut(index) else { return };
         let idle = session.touched_ms.saturating_add(idle_ms);
         let due_ms = if idle <= now_ms { now_ms.saturating_add(idle_ms) } else { idle };
-        session.due_s = seconds(due_ms);
-        self.due.entry(session.due_s).or_default().push(Due(index | SESSION));
+        let due_s = seconds(due_ms);
+        session.due_s = due_s;
+        self.note_due(due_s, Due(index | SESSION));
     }
 }
 
