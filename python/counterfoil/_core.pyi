@@ -1,7 +1,7 @@
 """The typed description of the Rust extension; checked by stubtest."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Generic, Literal, Protocol, Self, final, overload
 
 from typing_extensions import Buffer, TypeVar, disjoint_base
@@ -14,6 +14,7 @@ __all__ = [
     "DigestChain",
     "EncodeError",
     "EventId",
+    "EventIds",
     "ForeignEventId",
     "ForkedHandle",
     "KeyCheck",
@@ -651,7 +652,7 @@ class ReplayCore:
         self, scope: Scope, stream: StreamToken, data: str | Buffer, *, event: str | None = None
     ) -> str:
         """Append one event; its ID."""
-    def append_many(self, scope: Scope, stream: StreamToken, events: Iterable[str | Buffer]) -> list[str]:
+    def append_many(self, scope: Scope, stream: StreamToken, events: Iterable[str | Buffer]) -> EventIds:
         """Append several events in one step; their IDs.  Readers are woken once."""
     def settle(self, scope: Scope, stream: StreamToken, data: str | Buffer) -> str | None:
         """Append the error that settles a call whose stream ended without an answer."""
@@ -698,6 +699,24 @@ class ReplayCore:
         takes_anything: bool = False,
     ) -> RelayCore: ...
     def _statistics(self) -> dict[str, Any]: ...
+
+@final
+class EventIds(Sequence[str]):
+    """The IDs of events that were appended in one step; only those that are looked at become text."""
+
+    def __len__(self) -> int: ...
+    @overload
+    def __getitem__(self, place: int, /) -> str: ...
+    @overload
+    def __getitem__(self, place: slice, /) -> list[str]: ...
+    def __iter__(self) -> Iterator[str]: ...
+    def __eq__(self, value: object, /) -> bool: ...
+    def __ne__(self, value: object, /) -> bool: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+    def index(self, value: object, start: int | None = None, stop: int | None = None) -> int:
+        """Where an ID stands first."""
+    def count(self, value: object) -> int:
+        """How often an ID is there: once or not at all."""
 
 @final
 class ReaderCore:

@@ -4,6 +4,7 @@ from counterfoil._core import ChunkJoiner as ChunkJoiner
 from counterfoil._core import Cursor as Cursor
 from counterfoil._core import DigestChain as DigestChain
 from counterfoil._core import EventId as EventId
+from counterfoil._core import EventIds as EventIds
 from counterfoil._core import KeyCheck as KeyCheck
 from counterfoil._core import KeyInfo as KeyInfo
 from counterfoil._core import KeyRing as KeyRing

@@ -6,11 +6,12 @@ import pickle
 import subprocess
 import sys
 import textwrap
+from collections.abc import Sequence
 
 import counterfoil
 import pytest
-from counterfoil import KeyRing, Limits, ReplayStore, Scope
-from store_kit import KEYS, SCOPE, Clock, data_of, make_store, note
+from counterfoil import EventId, KeyRing, Limits, ReaderTooSlow, ReplayStore, Scope, StreamEnded
+from store_kit import KEYS, SCOPE, Clock, answer, ask, data_of, make_store, note
 
 
 def test_a_store_without_keys_says_that_its_cursors_die_with_it() -> None:
@@ -182,3 +183,64 @@ def test_what_a_relay_wakes_may_look_at_the_relay() -> None:
     assert core.arm(lambda: seen.append((relay.last_event_id, relay.stream)))
     relay.feed(b"id: 7\ndata: " + note(1) + b"\n\n")
     assert seen == [("7", stream)]
+
+
+def test_the_ids_of_a_batch_are_a_sequence_of_texts_that_are_made_when_looked_at() -> None:
+    store = make_store()
+    stream = store.open_call(SCOPE, [1])
+    ids = store.append_many(SCOPE, stream, [note(n) for n in range(5)])
+    texts = [store.position_id(SCOPE, stream, position) for position in range(1, 6)]
+    assert isinstance(ids, Sequence)
+    assert (len(ids), list(ids), ids[0], ids[-1]) == (5, texts, texts[0], texts[4])
+    assert ids[1:3] == texts[1:3]
+    assert ids == texts
+    assert ids == tuple(texts)
+    assert ids != texts[:4]
+    assert ids != store.append_many(SCOPE, stream, [note(9)])
+    assert (ids.index(texts[2]), ids.count(texts[2]), texts[3] in ids) == (2, 1, True)
+    assert list(reversed(ids)) == texts[::-1]
+    for beyond in (5, -6):
+        with pytest.raises(IndexError):
+            ids[beyond]
+    with pytest.raises(TypeError):
+        hash(ids)
+    assert repr(ids) == f"EventIds({texts!r})"
+
+
+def test_a_batch_of_every_kind_of_event_is_stored_as_one_by_one() -> None:
+    events: list[bytes | str | bytearray] = [
+        note(1),
+        note(2).decode(),
+        bytearray(note(3)),
+        ask("e"),
+        b'{"jsonrpc":"2.0",\n"method":"two lines"}',
+        note(4),
+        b"x" * 1500,
+        answer(1),
+    ]
+    batched, single = make_store(event_bytes=1000), make_store(event_bytes=1000)
+    streams = [store.open_call(SCOPE, [1]) for store in (batched, single)]
+    readers = [store.attach(SCOPE, stream) for store, stream in zip((batched, single), streams, strict=True)]
+    at_once = batched.append_many(SCOPE, streams[0], events)
+    one_by_one = [single.append(SCOPE, streams[1], event) for event in events]
+    assert [EventId.parse(one).sequence for one in at_once] == [
+        EventId.parse(one).sequence for one in one_by_one
+    ]
+    for reader in readers:
+        with pytest.raises(ReaderTooSlow):  # what is too large left the window at birth, with all before it
+            reader.read()
+    left = [
+        store.attach(SCOPE, stream, after=7) for store, stream in zip((batched, single), streams, strict=True)
+    ]
+    assert data_of(left[0]) == data_of(left[1]) == [answer(1)]
+    of_each = [store.statistics() for store in (batched, single)]
+    assert of_each[0] == of_each[1]
+
+
+def test_a_batch_that_is_refused_half_way_keeps_what_came_before() -> None:
+    store = make_store()
+    stream = store.open_call(SCOPE, [1])
+    with pytest.raises(StreamEnded):
+        store.append_many(SCOPE, stream, [note(1), answer(1), note(2)])
+    assert data_of(store.attach(SCOPE, stream)) == [note(1), answer(1)]
+    assert store.append_many(SCOPE, stream, []) == []

@@ -121,7 +121,7 @@ class ReplayLog(Protocol):
     async def open_standalone(self, scope: Scope, *, owner: int = 0) -> StreamToken:
         """Return the session's standalone stream, opened if need be."""
 
-    async def append(self, scope: Scope, stream: StreamToken, events: Iterable[bytes | str]) -> list[str]:
+    async def append(self, scope: Scope, stream: StreamToken, events: Iterable[bytes | str]) -> Sequence[str]:
         """Append a batch in order and wake readers once; returns the event IDs.
 
         The one call that may raise half-way: the events before the one that is refused stay appended.

@@ -79,7 +79,7 @@ class MemoryReplayLog:
         """See `ReplayLog.open_standalone`."""
         return self.store.open_standalone(scope, owner=owner or self.owner)
 
-    async def append(self, scope: Scope, stream: StreamToken, events: Iterable[bytes | str]) -> list[str]:
+    async def append(self, scope: Scope, stream: StreamToken, events: Iterable[bytes | str]) -> Sequence[str]:
         """See `ReplayLog.append`."""
         return self.store.append_many(scope, stream, events)
 

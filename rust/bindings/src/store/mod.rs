@@ -1,6 +1,7 @@
 //! The replay store as Python objects: locks, converts and wakes, decides nothing.
 
 use pyo3::prelude::*;
+use pyo3::types::PySequence;
 
 mod answer;
 mod clock;
@@ -17,6 +18,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     fork::watch(module)?;
     module.add_class::<answer::ResumeAnswer>()?;
     module.add_class::<event_ids::EventIds>()?;
+    PySequence::register::<event_ids::EventIds>(module.py())?;
     module.add_class::<reader::ReaderCore>()?;
     module.add_class::<relay::RelayBatch>()?;
     module.add_class::<relay::RelayCore>()?;
