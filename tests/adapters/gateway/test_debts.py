@@ -34,7 +34,7 @@ def resume(given: dict[str, Any]) -> Any:
     limits = Limits(window_events=3, grace_s=10, stream_idle_s=100)
     store = ReplayStore(keys=KEYS, clock=clock, limits=limits)
     stream = store.open_call(SCOPE, ["call-1"])
-    ids = store.append_many(SCOPE, stream, [json.dumps(note(n)) for n in range(6)])
+    ids = list(store.append_many(SCOPE, stream, [json.dumps(note(n)) for n in range(6)]))
     if given["end"] == "answered":
         ids.append(store.append(SCOPE, stream, b'{"jsonrpc":"2.0","id":"call-1","result":{}}'))
     elif given["end"] == "idle":
