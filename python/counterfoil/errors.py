@@ -56,6 +56,10 @@ class RequestRefused(CounterfoilError):
         return f"{self.field}: {self.reason}"
 
 
+class RequestOverLimit(RequestRefused):
+    """A request meets a bound of the gateway; `field` is the bound's name in the configuration."""
+
+
 class ConfigError(CounterfoilError, ValueError):
     """A setting is missing, contradictory or unknown; `key` is its name in the configuration."""
 

@@ -20,7 +20,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """One line of an event stream without its line end; comments and ignored fields count too."""
     event_bytes: int = 16 << 20
     """One event from its first field to the end of its last line; names, line ends and comments count."""
-    event_lines: int = 1 << 18
+    event_lines: int = 1 << 16
     """Lines of one event, counted likewise."""
 
     # --- client ---

@@ -5,6 +5,7 @@ Installs no signal handler and opens no socket.  The gateway program, the demo a
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import stat
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     import uvicorn
 
 KEEP_ALIVE_S = 75
+#: How long a client may take for the head of a request; under hypercorn that is part of its keep-alive time.
+HEAD_DEADLINE_S = 10.0
 #: Connections that wait to be accepted; clients that all come back at once overflow a short queue.
 CONNECTION_QUEUE = 2_048
 
@@ -48,14 +51,25 @@ def listen_unix(path: str) -> socket.socket:
     return listener
 
 
-async def serve_app(app: Any, listener: socket.socket, stop: anyio.Event, *, grace_s: float = 5.0) -> None:
-    """Serve until `stop` is set, then give open responses `grace_s` to end.  Closes the listener."""
+async def serve_app(
+    app: Any,
+    listener: socket.socket,
+    stop: anyio.Event,
+    *,
+    grace_s: float = 5.0,
+    head_deadline_s: float = HEAD_DEADLINE_S,
+) -> None:
+    """Serve until `stop` is set, then give open responses `grace_s` to end.  Closes the listener.
+
+    A connection whose next request has no whole head within `head_deadline_s` is closed; under trio the
+    keep-alive time is what bounds it.
+    """
     import sniffio
 
     if sniffio.current_async_library() == "trio":
         await _serve_by_hypercorn(app, listener, stop, grace_s)
     else:
-        await _serve_by_uvicorn(app, listener, stop, grace_s)
+        await _serve_by_uvicorn(app, listener, stop, grace_s, head_deadline_s)
 
 
 @asynccontextmanager
@@ -76,8 +90,10 @@ async def serving(app: Any) -> AsyncIterator[int]:
             stop.set()
 
 
-async def _serve_by_uvicorn(app: Any, listener: socket.socket, stop: anyio.Event, grace_s: float) -> None:
-    server = _make_uvicorn(app, grace_s)
+async def _serve_by_uvicorn(
+    app: Any, listener: socket.socket, stop: anyio.Event, grace_s: float, head_deadline_s: float
+) -> None:
+    server = _make_uvicorn(app, grace_s, head_deadline_s)
 
     async def end() -> None:
         await stop.wait()
@@ -89,7 +105,51 @@ async def _serve_by_uvicorn(app: Any, listener: socket.socket, stop: anyio.Event
         tasks.cancel_scope.cancel()
 
 
-def _make_uvicorn(app: Any, grace_s: float) -> uvicorn.Server:
+def _with_head_deadline(seconds: float) -> type[Any] | str:
+    """Return uvicorn's protocol, but closing a connection whose next request has no whole head in time.
+
+    Without httptools it is uvicorn's own choice, and nothing is closed.
+    """
+    try:
+        from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+    except ImportError:
+        return "auto"
+
+    class Protocol(HttpToolsProtocol):
+        _deadline: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._deadline = self.loop.call_later(seconds, self._give_up)
+
+        def data_received(self, data: bytes) -> None:
+            if self._deadline is None and self._waits_for_head():
+                self._deadline = self.loop.call_later(seconds, self._give_up)
+            super().data_received(data)
+            if not self._waits_for_head():
+                self._stop_deadline()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._stop_deadline()
+            super().connection_lost(exc)
+
+        def _waits_for_head(self) -> bool:
+            return self.cycle is None or self.cycle.response_complete
+
+        def _stop_deadline(self) -> None:
+            if self._deadline is not None:
+                self._deadline.cancel()
+                self._deadline = None
+
+        def _give_up(self) -> None:
+            self._deadline = None
+            if self._waits_for_head() and self.transport is not None:
+                self.transport.close()
+
+    return Protocol
+
+
+def _make_uvicorn(app: Any, grace_s: float, head_deadline_s: float) -> uvicorn.Server:
     import uvicorn
 
     class Server(uvicorn.Server):
@@ -99,6 +159,7 @@ def _make_uvicorn(app: Any, grace_s: float) -> uvicorn.Server:
 
     config = uvicorn.Config(
         app,
+        http=_with_head_deadline(head_deadline_s),
         log_config=None,
         access_log=False,
         ws="none",

@@ -341,7 +341,14 @@ async def _stop_at_end_of(lifeline: int, stop: anyio.Event, gateway: Gateway) ->
 def _routes_of(upstream: UpstreamConfig) -> list[Route]:
     tls = ssl.create_default_context(cafile=upstream.ca) if upstream.ca is not None else None
     try:
-        target = UrlUpstream(upstream.url, connect_timeout_s=upstream.connect_timeout_s, tls=tls)
+        target = UrlUpstream(
+            upstream.url,
+            connect_timeout_s=upstream.connect_timeout_s,
+            write_timeout_s=upstream.write_timeout_s,
+            keep_alive_s=upstream.keep_alive_s,
+            tls=tls,
+            headers=upstream.header_policy(os.environ),
+        )
     except ValueError as error:
         raise ConfigError("upstream.url", str(error)) from None
     return make_routes_to(target, upstream.url, prefix=upstream.prefix)

@@ -22,6 +22,11 @@ event_lines = 7
 [[upstream]]
 url = "http://127.0.0.1:8000/mcp"
 prefix = "/one"
+write_timeout_s = 7
+drop_headers = ["Authorization"]
+drop_answer_headers = ["server"]
+[upstream.set_headers]
+x-key = "env:UPSTREAM_KEY"
 """
 
 
@@ -137,3 +142,30 @@ def test_whose_calls_may_be_taken_over_is_said_in_words(flags: dict[str, Any], s
 def test_adoption_that_cannot_work_is_refused_by_name(flags: dict[str, Any], key: str) -> None:
     with pytest.raises(ConfigError, match=key):
         load_config(None, {}, {"upstream": ["http://a/mcp"], **flags})
+
+
+def test_what_an_upstream_is_told_beside_comes_from_the_environment_and_is_never_shown(file: Path) -> None:
+    (upstream,) = load_config(file, {}, {}).upstream
+    policy = upstream.header_policy({"UPSTREAM_KEY": "s3cret"})
+    assert policy.apply(((b"authorization", b"Bearer t"),)) == ((b"x-key", b"s3cret"),)
+    assert policy.apply_to_answer(((b"server", b"x"),)) == ()
+    shown = show_config(load_config(file, {}, {}))
+    assert 'set_headers = { "x-key" = "env:UPSTREAM_KEY" }' in shown
+    with pytest.raises(ConfigError, match="UPSTREAM_KEY"):
+        upstream.header_policy({"OTHER": "1"})
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("connect_timeout_s = 0", "upstream.connect_timeout_s"),
+        ("drop_headers = ['mcp-session-id']", "upstream.headers"),
+        ('set_headers = { x = "\\n" }', "upstream.set_headers"),
+    ],
+)
+def test_a_bad_key_of_an_upstream_is_named(tmp_path: Path, text: str, key: str) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text(f"[[upstream]]\nurl = 'http://a'\n{text}")
+    with pytest.raises(ConfigError) as error:
+        load_config(path, {}, {})
+    assert error.value.key == key

@@ -57,3 +57,17 @@ def test_a_packed_body_is_refused_as_no_bound_holds_for_it() -> None:
 def test_a_session_id_that_cannot_be_one_is_refused(value: bytes) -> None:
     with pytest.raises(RequestRefused):
         read((b"mcp-session-id", value))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [b"/mcp/../admin", b"/mcp/%2e%2E/admin", b"/./mcp", b"/mcp/..%2fadmin", b"/mcp/..%5Cx", b"/m\xc3\xa9"],
+)
+def test_a_path_that_an_upstream_would_resolve_elsewhere_is_refused(path: bytes) -> None:
+    with pytest.raises(RequestRefused) as refused:
+        read(raw_path=path)
+    assert (refused.value.status, refused.value.field) == (400, "path")
+
+
+def test_dots_inside_a_segment_are_a_name() -> None:
+    assert read(raw_path=b"/mcp/..x/a.b/...").target == b"/mcp/..x/a.b/..."

@@ -103,7 +103,10 @@ async def test_observing_changes_no_byte_and_tells_what_the_verdict_would_have_b
             await x.send(body[at : at + 13])
         await x.end()
 
+    cursors: list[str | None] = []
+
     async def replay(x: Exchange) -> None:
+        cursors.append(x.headers.get("last-event-id"))
         await x.start()
         await x.send(b"id: 2-6f\r\n: as the upstream says\r\n\r\n")
         await x.end()
@@ -119,6 +122,7 @@ async def test_observing_changes_no_byte_and_tells_what_the_verdict_would_have_b
     assert "stream-continuity" not in stream.answer.headers
     assert stream.answer.headers["x-own"] == "1"
     assert again.raw == b"id: 2-6f\r\n: as the upstream says\r\n\r\n"
+    assert cursors == [UUID, "never-seen"]  # who only looks on passes them
     judged, foreign = behind.verdicts
     assert isinstance(judged, Resumed)
     assert judged.missed == 1

@@ -399,10 +399,11 @@ async def test_s8_a_loop_of_reconnects_without_data_is_held_and_data_releases_it
             for _ in range(3):
                 async with raw.get() as stream:
                     assert stream.status == 200
-            released = anyio.Event()
+            answered, released = anyio.Event(), anyio.Event()
 
             async def fourth() -> None:
                 async with raw.get() as stream:
+                    answered.set()
                     while await stream.message() != note(1):
                         pass
                     released.set()
@@ -410,7 +411,7 @@ async def test_s8_a_loop_of_reconnects_without_data_is_held_and_data_releases_it
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(fourth)
                 await anyio.sleep(0.2)
-                assert not released.is_set()
+                assert not answered.is_set()
                 await source.exchanges[0].note(1)
                 with anyio.fail_after(0.25):  # the hold of 0.5 s would end later
                     await released.wait()

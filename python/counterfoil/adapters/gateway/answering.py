@@ -5,6 +5,7 @@ One instance serves all requests of a gateway; what it remembers of sessions is 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 
@@ -21,7 +22,7 @@ from counterfoil.adapters.gateway.answers import send_answer
 from counterfoil.adapters.gateway.asgi import Receive, Send
 from counterfoil.adapters.gateway.batches import BatchStream
 from counterfoil.adapters.gateway.calls import Call, CallSettings
-from counterfoil.adapters.gateway.calm import Calm
+from counterfoil.adapters.gateway.calm import Calm, Holds
 from counterfoil.adapters.gateway.closing import Closing, Closings
 from counterfoil.adapters.gateway.draining import Draining
 from counterfoil.adapters.gateway.gets import GetTerms, answer_get
@@ -46,6 +47,7 @@ from counterfoil.adapters.gateway.open_calls import OpenCalls, cancelled_id, end
 from counterfoil.adapters.gateway.passthrough import OnHead, OnPiece, pass_through
 from counterfoil.adapters.gateway.patience import Patience
 from counterfoil.adapters.gateway.posts import PostTerms, answer_post
+from counterfoil.adapters.gateway.principals import Principals
 from counterfoil.adapters.gateway.recorded_stream import RecordedStream
 from counterfoil.adapters.gateway.scopes import ANONYMOUS, Identity
 from counterfoil.adapters.gateway.session_news import InitializeNews, note_client, note_requests
@@ -73,6 +75,7 @@ from counterfoil.errors import (
     MalformedCallKey,
     MalformedEventId,
     PeerBroken,
+    RequestOverLimit,
     RequestRefused,
     SessionEnded,
     StoreFull,
@@ -119,6 +122,12 @@ class Exchange(msgspec.Struct, frozen=True):
             return Scope(tenant=self.identity.tenant, principal=ANONYMOUS)
         return Scope(tenant=self.identity.tenant, principal=self.identity.principal, session=session)
 
+    @property
+    def owner(self) -> Scope | None:
+        """Whose sessions are counted together; None where no principal is configured."""
+        principal = self.identity.principal
+        return Scope(tenant=self.identity.tenant, principal=principal) if principal is not None else None
+
 
 class Answering:
     """Answers requests with a replay log behind it; without one everything passes as it is."""
@@ -144,6 +153,8 @@ class Answering:
         self._keyed = KeyedCalls(ledger, settings.cancel_settle_s) if ledger is not None else None
         self._closings = Closings()
         self._calm = Calm()
+        self._holds = Holds(settings.holds_at_once, metrics.note_limit)
+        self._principals = Principals(settings.principal_sessions, limits.window_age_s)
         self._patience = Patience()
         self.draining = Draining()
         self._connections = 0
@@ -164,6 +175,7 @@ class Answering:
     async def answer(self, exchange: Exchange, tasks: TaskGroup) -> None:
         """Answer one request.  Calls that go on without their client run in `tasks`."""
         inbound = exchange.inbound
+        self._note_session(exchange, inbound.session)
         knows = capabilities_of(inbound.revision)
         if knows is not None and not knows.has_resumption and self._settings.resume_grace_s:
             knows = with_grace(knows)
@@ -312,17 +324,20 @@ class Answering:
         self, exchange: Exchange, log: ReplayLog, message: MessageHead, tasks: TaskGroup
     ) -> None:
         """Pass a JSON answer as it is; a stream gets ids from the head on, which names its session."""
+        if exchange.owner is not None:
+            self._principals.check(exchange.owner, time.monotonic())
         opening = _Opening(exchange, log, self.sessions, self._across)
         offering = exchange.send if self._keyed is None else offer_keys(exchange.send)
 
         async def begin(answer: UpstreamAnswer, upstream: Upstream) -> Call | None:
             await opening.note(answer)
+            self._note_session(exchange, opening.session or None)
             if not opening.streams or message.request_id is None:
                 return None
             try:
                 stream = await CallStream.open(log, exchange.scope(opening.session), message.request_ids)
             except StoreFull as full:
-                raise RequestRefused(503, full.bound, "the gateway takes no new calls now") from full
+                raise RequestOverLimit(503, full.bound, "the gateway takes no new calls now") from full
             settings = self._call_settings(FIRST_WITH_STREAMABLE_HTTP)
             call = Call(upstream, exchange.request, message.request_ids, stream, settings)
             call.token = CallToken.OFFERED if self._keyed is not None else None
@@ -344,6 +359,7 @@ class Answering:
             revision=knows.revision,
             on_relay=self._metrics.note_relay,
             on_indeterminate=self._metrics.note_indeterminate,
+            on_limit=self._metrics.note_limit,
         )
 
     def _post_terms(self, exchange: Exchange, knows: Capabilities, *, opens_early: bool) -> PostTerms:
@@ -362,8 +378,9 @@ class Answering:
     ) -> None:
         inbound = exchange.inbound
         request_ids = message.request_ids
-        if self._is_full("reads_at_once"):
-            raise RequestRefused(503, "reads_at_once", "the gateway has as many connections as it takes")
+        self._check_requests(exchange, request_ids)
+        if self._connections >= self._settings.reads_at_once:
+            raise RequestOverLimit(503, "reads_at_once", "the gateway has as many connections as it takes")
         try:
             asked = self._read_call(exchange, message)
             is_keyed = self._keyed is not None and asked is not None and asked.given is not None
@@ -373,9 +390,9 @@ class Answering:
             session = inbound.session if knows.has_sessions else None
             stream = await kind.open(log, exchange.scope(session), request_ids)
         except StoreFull as full:
-            self._metrics.note_limit(full.bound)
             if self._settings.on_budget == "refuse":
-                raise RequestRefused(503, full.bound, "the gateway takes no new calls now") from full
+                raise RequestOverLimit(503, full.bound, "the gateway takes no new calls now") from full
+            self._metrics.note_limit(full.bound)
             await relay_unresumable(
                 exchange.upstream, exchange.request, self._limits, exchange.receive, exchange.send
             )
@@ -518,9 +535,10 @@ class Answering:
             stops_foreign=self._settings.foreign_ids == "stop",
             cors=facts.cors.get(inbound.origin or "", ()),
             calm=self._calm,
+            holds=self._holds,
             draining=self.draining,
             patience=self._patience,
-            is_full=self._is_full("reads_at_once"),
+            is_full=self._is_full(),
             is_out_of_reach=reached is Reached.UNREACHABLE,
             via=exchange.via,
         )
@@ -571,7 +589,7 @@ class Answering:
 
     async def _forward_get(self, exchange: Exchange, scope: Scope, cursor: str | None) -> Reached | None:
         assert self._across is not None
-        if self._is_full("reads_at_once"):
+        if self._is_full():
             return None
         with self._counted():
             return await self._across.forward_get(self._passing(exchange, scope), cursor)
@@ -618,10 +636,23 @@ class Answering:
 
         await self._pass(exchange, note)
 
-    def _is_full(self, limit: str) -> bool:
+    def _check_requests(self, exchange: Exchange, request_ids: tuple[RequestId, ...]) -> None:
+        """Refuse a request of a session that has too many without an answer."""
+        session, limit = exchange.inbound.session, self._settings.session_requests
+        if session is None:
+            return
+        if self.open_calls.count(exchange.scope(session)) + len(request_ids) > limit:
+            raise RequestOverLimit(429, "session_requests", f"more than {limit} requests wait for answers")
+
+    def _note_session(self, exchange: Exchange, session: str | None) -> None:
+        owner = exchange.owner
+        if owner is not None and session is not None:
+            self._principals.note(owner, session, time.monotonic())
+
+    def _is_full(self) -> bool:
         if self._connections < self._settings.reads_at_once:
             return False
-        self._metrics.note_limit(limit)
+        self._metrics.note_limit("reads_at_once")
         return True
 
     @contextmanager
@@ -643,6 +674,9 @@ class Answering:
 
     async def end_scope(self, scope: Scope) -> None:
         """End a session here: its readers, its streams, what is remembered of it."""
+        if scope.session is not None and scope.principal is not None:
+            owner = Scope(tenant=scope.tenant, principal=scope.principal)
+            self._principals.forget(owner, scope.session)
         kept = self.adoption.leave_session(scope) if self.adoption is not None else ()
         if self._log is not None:
             await self._log.delete_session(scope, keep=kept)
@@ -766,7 +800,7 @@ class _Opening:
         try:
             await self._log.open_session(self._exchange.scope(self.session))
         except StoreFull as full:
-            raise RequestRefused(503, full.bound, "the gateway takes no new sessions now") from full
+            raise RequestOverLimit(503, full.bound, "the gateway takes no new sessions now") from full
         facts = self._sessions.of(self.session)
         facts.trust(self._exchange.inbound, cors_of(answer.headers))
         note_client(facts, self._exchange.request.body)

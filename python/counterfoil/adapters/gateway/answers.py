@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import anyio
 from counterfoil.adapters.gateway.asgi import Receive, Send
 from counterfoil.adapters.gateway.messages import write_error
-from counterfoil.errors import RequestRefused
+from counterfoil.errors import RequestOverLimit, RequestRefused
 
 #: JSON-RPC has no code for a refusal by a proxy; outside -32768…-32000, which revision 2026-07-28 reserves.
 REFUSED_CODE = -31_000
@@ -21,7 +21,7 @@ class ClientGone(Exception):
 
 
 async def read_body(receive: Receive, *, max_bytes: int, within_s: float) -> bytes:
-    """Read a request body; raises `RequestRefused` (413, 408) and `ClientGone`."""
+    """Read a request body; raises `RequestOverLimit` (413, 408) and `ClientGone`."""
     pieces: list[bytes] = []
     size = 0
     with anyio.move_on_after(within_s):
@@ -32,11 +32,11 @@ async def read_body(receive: Receive, *, max_bytes: int, within_s: float) -> byt
             piece = message.get("body", b"")
             size += len(piece)
             if size > max_bytes:
-                raise RequestRefused(413, "request body", f"it exceeds {max_bytes} bytes")
+                raise RequestOverLimit(413, "body_bytes", f"the body exceeds {max_bytes} bytes")
             pieces.append(piece)
             if not message.get("more_body", False):
                 return b"".join(pieces)
-    raise RequestRefused(408, "request body", f"it did not arrive within {within_s:g} s")
+    raise RequestOverLimit(408, "body_deadline_s", f"the body did not arrive within {within_s:g} s")
 
 
 async def send_answer(

@@ -20,10 +20,12 @@ from counterfoil.adapters.gateway.guards import Guards
 from counterfoil.adapters.gateway.headers import pass_request_headers
 from counterfoil.adapters.gateway.inbound import Inbound, read_inbound
 from counterfoil.adapters.gateway.inbox import GatewayInbox
+from counterfoil.adapters.gateway.json_bounds import check_json
 from counterfoil.adapters.gateway.lifespan import run_lifespan
+from counterfoil.adapters.gateway.metadata import asks_for_metadata
 from counterfoil.adapters.gateway.metrics import Metrics, write_peer_metrics
-from counterfoil.adapters.gateway.passthrough import AnswerBroken
-from counterfoil.adapters.gateway.routes import Route, UpstreamLike, make_routes
+from counterfoil.adapters.gateway.passthrough import AnswerBroken, pass_through
+from counterfoil.adapters.gateway.routes import Found, Route, UpstreamLike, make_routes
 from counterfoil.adapters.gateway.scopes import Identity, Scopes
 from counterfoil.adapters.gateway.settings import GatewaySettings
 from counterfoil.adapters.gateway.upstream import UpstreamRequest
@@ -35,6 +37,7 @@ from counterfoil.errors import (
     ConfigError,
     GatewayNotRunning,
     PeerBroken,
+    RequestOverLimit,
     RequestRefused,
     UpstreamBroken,
     UpstreamUnreachable,
@@ -147,12 +150,18 @@ class Gateway:
 
     async def _answer_or_refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def answer(noted: Send, tasks: TaskGroup) -> None:
-            inbound = read_inbound(scope, max_header_bytes=self.settings.header_bytes)
-            self._guards.check(inbound)
-            identity = self._scopes.identify(inbound)
-            body = await read_body(
-                receive, max_bytes=self.settings.body_bytes, within_s=self.settings.body_deadline_s
+            inbound = read_inbound(
+                scope,
+                max_header_bytes=self.settings.header_bytes,
+                max_field_bytes=self.settings.header_field_bytes,
             )
+            self._guards.check(inbound)
+            if asks_for_metadata(inbound.method, inbound.target):
+                await self._pass_metadata(inbound, receive, noted)
+                return
+            identity = self._scopes.identify(inbound)
+            body = await self._read_body(receive)
+            check_json(body, max_depth=self.settings.json_depth, max_nodes=self.settings.json_nodes)
             await self._answer(inbound, identity, body, receive, noted, tasks)
 
         await self._refuse_what_fails(answer, send)
@@ -200,10 +209,31 @@ class Gateway:
             refusal = RequestRefused(502, "upstream", f"{error}; the request was not applied")
         except (UpstreamBroken, PeerBroken) as error:
             refusal = RequestRefused(502, "upstream", f"{error}; what became of the request is not known")
-        if refusal.status in (408, 413, 431, 503):
+        if isinstance(refusal, RequestOverLimit):
             self.metrics.note_limit(refusal.field)
         if not noted.was_used:
             await send_refusal(send, refusal)
+
+    async def _read_body(self, receive: Receive) -> bytes:
+        return await read_body(
+            receive, max_bytes=self.settings.body_bytes, within_s=self.settings.body_deadline_s
+        )
+
+    async def _pass_metadata(self, inbound: Inbound, receive: Receive, send: Send) -> None:
+        """Pass what a client asks for before it has a token, which says nothing of who it is."""
+        found = await self._routes.find(inbound)
+        request = self._request_to(found, inbound, await self._read_body(receive))
+        await pass_through(found.upstream, request, receive, send)
+
+    def _request_to(self, found: Found, inbound: Inbound, body: bytes) -> UpstreamRequest:
+        headers = pass_request_headers(
+            inbound.headers,
+            strip=self._scopes.internal_fields,
+            passes_cursor=self._log is None or self.settings.observe,
+        )
+        return UpstreamRequest(
+            inbound.method, found.target, headers, body, inbound.leg, is_rooted=found.is_rooted
+        )
 
     async def _answer(
         self,
@@ -216,8 +246,7 @@ class Gateway:
         *,
         via: str | None = None,
     ) -> None:
-        upstream, target = await self._routes.find(inbound)
-        headers = pass_request_headers(inbound.headers, strip=self._scopes.internal_fields)
-        request = UpstreamRequest(inbound.method, target, headers, body, inbound.leg)
-        exchange = Exchange(inbound, identity, upstream, request, receive, send, via)
+        found = await self._routes.find(inbound)
+        request = self._request_to(found, inbound, body)
+        exchange = Exchange(inbound, identity, found.upstream, request, receive, send, via)
         await self._answering.answer(exchange, tasks)

@@ -62,6 +62,8 @@ class CallSettings(msgspec.Struct, frozen=True, kw_only=True):
     on_relay: OnRelay
     on_indeterminate: Callable[[], None]
     """Told that a call was ended without its answer and may have run."""
+    on_limit: Callable[[str], None]
+    """Told the name of a bound that an answer met."""
     resumes: bool = True
 
 
@@ -189,9 +191,11 @@ class Call:
                 why = await self._drive(answer, first)
             else:
                 await self._copy(answer, first)
-        except AnswerTooLarge:
+        except AnswerTooLarge as exceeded:
+            self._settings.on_limit(exceeded.bound)
             why, executed = Why.TOO_LARGE, Executed.YES
-        except LimitExceeded:
+        except LimitExceeded as exceeded:
+            self._settings.on_limit(exceeded.bound)
             why = Why.TOO_LARGE
         except CounterfoilError:
             pass  # the stream is over, or what the upstream sends is no MCP
@@ -230,6 +234,7 @@ class Call:
         while piece := await answer.receive():
             size += len(piece)
             if size > limit:
+                self._settings.on_limit("answer_bytes" if answer.status < 300 else "error_bytes")
                 failure = UpstreamBroken(f"the upstream's answer exceeds {limit} bytes")
                 return WholeAnswer(502, failure=failure)
             pieces.append(piece)

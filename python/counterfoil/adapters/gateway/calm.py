@@ -7,6 +7,8 @@ never refused, and never when there is something to read.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from counterfoil.native import Scope, StreamToken
 
@@ -40,3 +42,29 @@ class Calm:
     def note_data(self, key: Key) -> None:
         """A connection of this stream carried data: it makes progress."""
         self._times.pop(key, None)
+
+
+class Holds:
+    """Counts who is held before being answered; at the bound the next is answered at once."""
+
+    def __init__(self, limit: int, on_limit: Callable[[str], None]) -> None:
+        self._limit = limit
+        self._on_limit = on_limit
+        self._held = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nobody else may be held now; whoever asks in vain is counted."""
+        if self._held < self._limit:
+            return False
+        self._on_limit("holds_at_once")
+        return True
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Count one that is held while the block is open."""
+        self._held += 1
+        try:
+            yield
+        finally:
+            self._held -= 1

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import msgspec
+from counterfoil.adapters.gateway.headers import HeaderPolicy
 from counterfoil.adapters.gateway.settings import GatewaySettings
 from counterfoil.adapters.peers.owners import MAX_WORKERS
 from counterfoil.errors import ConfigError
@@ -30,6 +31,40 @@ class UpstreamConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     ca: str | None = None
     """A PEM file with the authorities that may sign the upstream's certificate."""
     connect_timeout_s: float = 5.0
+    write_timeout_s: float = 30.0
+    keep_alive_s: float = 2.0
+    """How long an idle connection is kept; less than the upstream keeps it."""
+    drop_headers: tuple[str, ...] = ()
+    """Fields of requests that this upstream is not told, such as `authorization`."""
+    set_headers: dict[str, str] = {}
+    """Fields that it is told instead of the client's; `env:NAME` takes the value from the environment."""
+    drop_answer_headers: tuple[str, ...] = ()
+    """Fields of its answers that no client is told."""
+
+    def __post_init__(self) -> None:
+        for name in ("connect_timeout_s", "write_timeout_s", "keep_alive_s"):
+            if getattr(self, name) < 1e-3:
+                raise ConfigError(f"upstream.{name}", f"{getattr(self, name)} is too small")
+        self.header_policy({})
+
+    def header_policy(self, environment: Mapping[str, str]) -> HeaderPolicy:
+        """Return the policy, with values from `environment`; without one they stay as they are written."""
+        return HeaderPolicy(
+            drop=frozenset(name.lower().encode() for name in self.drop_headers),
+            add=tuple(
+                (name.lower().encode(), self._value(name, environment).encode()) for name in self.set_headers
+            ),
+            drop_from_answers=frozenset(name.lower().encode() for name in self.drop_answer_headers),
+        )
+
+    def _value(self, name: str, environment: Mapping[str, str]) -> str:
+        text = self.set_headers[name]
+        if not text.startswith("env:") or not environment:
+            return text
+        value = environment.get(text.removeprefix("env:"))
+        if value is None:
+            raise ConfigError("upstream.set_headers", f"{name}: {text!r} names a variable that is not set")
+        return value
 
 
 class ServeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -225,7 +260,12 @@ def describe_adoption(config: GatewayConfig) -> str:
 
 
 def _pairs(values: dict[str, Any]) -> list[str]:
+    return [f"{key} = {_write_toml(value)}" for key, value in values.items() if value is not None]
+
+
+def _write_toml(value: Any) -> str:
+    if isinstance(value, dict):
+        members = ", ".join(f"{_write_toml(key)} = {_write_toml(each)}" for key, each in value.items())
+        return f"{{ {members} }}" if members else "{}"
     # A JSON string, number, boolean or list of strings is TOML as well.
-    return [
-        f"{key} = {msgspec.json.encode(value).decode()}" for key, value in values.items() if value is not None
-    ]
+    return msgspec.json.encode(value).decode()

@@ -8,12 +8,13 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import anyio
 import msgspec
 from counterfoil.adapters.gateway.answers import send_answer
 from counterfoil.adapters.gateway.asgi import Receive, Send
-from counterfoil.adapters.gateway.calm import Calm
+from counterfoil.adapters.gateway.calm import Calm, Holds
 from counterfoil.adapters.gateway.claims import claim_field
 from counterfoil.adapters.gateway.debts import Settlement, settle_debt
 from counterfoil.adapters.gateway.draining import Draining
@@ -58,6 +59,7 @@ class GetTerms(msgspec.Struct, frozen=True, kw_only=True):
     stops_foreign: bool
     cors: Headers
     calm: Calm
+    holds: Holds
     draining: Draining
     patience: Patience
     is_full: bool
@@ -151,7 +153,7 @@ async def answer_get(
         writer = StreamWriter(send, pace, opening, reader, interruption)
         with terms.draining.watched(writer if is_standalone else None):
             await writer.run(receive, on_end)
-        if reader.stream is not None and reader.position != began_at:
+        if reader.stream is not None and writer.reached != began_at:
             terms.calm.note_data((scope, reader.stream))
 
 
@@ -162,9 +164,12 @@ async def _keep_calm(scope: Scope, terms: GetTerms, reader: LogReader, receive: 
     hold_s = terms.calm.hold_s((scope, reader.stream), time.monotonic())
     if not hold_s or _has_data(reader):
         return True
+    if terms.holds.is_full:
+        reader.close()
+        return False
 
     async def hold() -> None:
-        with anyio.move_on_after(hold_s):
+        with anyio.move_on_after(hold_s), terms.holds.one():
             await reader.wait()
 
     await run_while_present(receive, hold)
@@ -221,13 +226,17 @@ async def _resume(
         found = await _decide(log, scope, terms)
 
     async def hold() -> None:
-        for wait_s in (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0):
-            await anyio.sleep(wait_s)
-            try:
-                await decide()
-            except StoreFull:
-                continue
+        with suppress(StoreFull):
+            await decide()
             return
+        if terms.holds.is_full:
+            return
+        with terms.holds.one():
+            for wait_s in (0.5, 1.0, 2.0, 4.0, 8.0, 16.0):
+                await anyio.sleep(wait_s)
+                with suppress(StoreFull):
+                    await decide()
+                    return
 
     async def hold_bounded() -> None:
         with anyio.move_on_after(terms.hold_s):

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 from counterfoil.adapters.gateway.upstream import Headers, InboundLeg
-from counterfoil.errors import RequestRefused
+from counterfoil.errors import RequestOverLimit, RequestRefused
 
 #: Fields of which two would let two readers see two requests.
 _ONCE = (
@@ -43,11 +43,15 @@ class Inbound(msgspec.Struct, frozen=True, kw_only=True):
     leg: InboundLeg
 
 
-def read_inbound(scope: Any, *, max_header_bytes: int, max_session_bytes: int = 128) -> Inbound:
+def read_inbound(
+    scope: Any, *, max_header_bytes: int, max_field_bytes: int = 8 << 10, max_session_bytes: int = 128
+) -> Inbound:
     """Read an ASGI scope; raises `RequestRefused` for fields that are doubled, too large or not ASCII."""
     headers: Headers = tuple((bytes(name).lower(), bytes(value)) for name, value in scope["headers"])
     if sum(len(name) + len(value) + 4 for name, value in headers) > max_header_bytes:
-        raise RequestRefused(431, "header fields", f"together they exceed {max_header_bytes} bytes")
+        raise RequestOverLimit(431, "header_bytes", f"the fields together exceed {max_header_bytes} bytes")
+    if any(len(name) + len(value) > max_field_bytes for name, value in headers):
+        raise RequestOverLimit(431, "header_field_bytes", f"one field exceeds {max_field_bytes} bytes")
     fields = dict(reversed(headers))
     for name in _ONCE:
         if sum(key == name for key, _ in headers) > 1:
@@ -56,7 +60,7 @@ def read_inbound(scope: Any, *, max_header_bytes: int, max_session_bytes: int = 
         raise RequestRefused(415, "content-encoding", "send the body unpacked, so that its bound holds")
     session = _visible(fields, b"mcp-session-id")
     if session is not None and len(session) > max_session_bytes:
-        raise RequestRefused(400, "mcp-session-id", f"longer than {max_session_bytes} bytes")
+        raise RequestOverLimit(400, "session_id_bytes", f"it is longer than {max_session_bytes} bytes")
     accept = b",".join(value for name, value in headers if name == b"accept").lower()
     return Inbound(
         method=scope["method"],
@@ -92,6 +96,9 @@ def _target_of(scope: Any) -> bytes:
     raw = bytes(scope.get("raw_path") or scope["path"].encode()).partition(b"?")[0]
     root = scope.get("root_path", "").encode()
     path = raw.removeprefix(root) if root else raw
+    segments = path.lower().replace(b"%2e", b".").replace(b"%2f", b"/").replace(b"%5c", b"/").split(b"/")
+    if not path.isascii() or b"." in segments or b".." in segments:
+        raise RequestRefused(400, "path", "only ASCII, and no segment that another reader would resolve")
     query = scope.get("query_string", b"")
     return path + b"?" + query if query else path
 

@@ -89,6 +89,7 @@ class Metrics:
                 *_family("sessions", "gauge", [("", store.sessions)]),
                 *_family("readers", "gauge", [("", store.readers)]),
                 *_family("appended_total", "counter", [("", store.appended)]),
+                *_family("trimmed_total", "counter", _pairs(("limit",), _trimmed(store))),
                 *_family("takeovers_total", "counter", [("", store.taken_over)]),
             ]
         return ("\n".join(lines) + "\n").encode()
@@ -112,6 +113,16 @@ def write_peer_metrics(peers: PeerCounters) -> bytes:
         *_family("peer_refusals_total", "counter", _pairs(("why",), taken.refused)),
     ]
     return ("\n".join(lines) + "\n").encode()
+
+
+def _trimmed(store: ReplayStatistics) -> Counter[str]:
+    """Events that left a window, by the bound that they met."""
+    return Counter(
+        window_events=store.trimmed_events,
+        window_bytes=store.trimmed_bytes,
+        window_age_s=store.trimmed_age,
+        total_bytes=store.trimmed_budget + store.trimmed_at_birth,
+    )
 
 
 def _pairs(names: tuple[str, ...], counts: Counter[tuple[str, str]] | Counter[str]) -> list[tuple[str, int]]:

@@ -5,7 +5,8 @@ A call that was cancelled gets no answer: it ends by itself, so that it is not l
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Sequence
 
 import anyio
 import msgspec
@@ -30,12 +31,21 @@ class OpenCalls:
 
     def __init__(self) -> None:
         self._streams: dict[tuple[Scope, RequestId], CallStream] = {}
+        self._counts: Counter[Scope] = Counter()
 
-    def add(self, request_ids: Iterable[RequestId], stream: CallStream) -> None:
+    def count(self, scope: Scope) -> int:
+        """Return how many requests of a session have no answer yet."""
+        return self._counts[scope]
+
+    def add(self, request_ids: Sequence[RequestId], stream: CallStream) -> None:
+        self._counts[stream.scope] += len(request_ids)
         for request_id in request_ids:
             self._streams[stream.scope, request_id] = stream
 
-    def remove(self, request_ids: Iterable[RequestId], stream: CallStream) -> None:
+    def remove(self, request_ids: Sequence[RequestId], stream: CallStream) -> None:
+        self._counts[stream.scope] -= len(request_ids)
+        if not self._counts[stream.scope]:
+            del self._counts[stream.scope]
         for request_id in request_ids:
             if self._streams.get((stream.scope, request_id)) is stream:
                 del self._streams[stream.scope, request_id]

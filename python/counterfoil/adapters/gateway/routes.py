@@ -16,10 +16,11 @@ import msgspec
 from anyio.abc import TaskGroup
 from counterfoil.adapters.gateway.asgi import ASGIApp
 from counterfoil.adapters.gateway.inbound import Inbound
+from counterfoil.adapters.gateway.metadata import MetadataPath, read_metadata_path
 from counterfoil.adapters.gateway.upstream import Upstream
 from counterfoil.adapters.gateway.upstream_app import AppUpstream
 from counterfoil.adapters.gateway.upstream_url import UrlUpstream
-from counterfoil.errors import ConfigError, RequestRefused
+from counterfoil.errors import ConfigError, RequestOverLimit, RequestRefused
 
 #: A function that names the URL a request goes to.
 Choose = Callable[[Inbound], str]
@@ -37,6 +38,17 @@ class Route(msgspec.Struct, frozen=True):
     name: str = ""
     is_exact: bool = False
     """Only the prefix itself, with or without a slash behind it; nothing below."""
+    path: bytes | None = None
+    """The upstream's own path at its origin; None where it is called in this process."""
+
+    def take_metadata(self, asked: MetadataPath) -> bytes | None:
+        """Return where the upstream keeps a document about a path of this route; None for another path."""
+        rest = self.take(asked.resource)
+        if rest is None or self.path is None:
+            return None
+        # What is asked of the mount's root is about the whole origin, there as here.
+        about = rest if self.is_exact else self.path + rest
+        return asked.write(about)
 
     def take(self, target: bytes) -> bytes | None:
         """Return the target behind the prefix, or None where the prefix does not match whole segments."""
@@ -47,6 +59,14 @@ class Route(msgspec.Struct, frozen=True):
             path, mark, query = rest.partition(b"?")
             return mark + query if path in (b"", b"/") else None
         return rest if not rest or rest[:1] in b"/?" or not self.prefix else None
+
+
+class Found(msgspec.Struct, frozen=True):
+    """Where a request goes: an upstream, and the target there."""
+
+    upstream: Upstream
+    target: bytes
+    is_rooted: bool = False
 
 
 class Routes:
@@ -64,12 +84,17 @@ class Routes:
                 await stack.enter_async_context(upstream.running())
             yield
 
-    async def find(self, inbound: Inbound) -> tuple[Upstream, bytes]:
+    async def find(self, inbound: Inbound) -> Found:
         """Return the upstream and the target for it; raises `RequestRefused` (404) where nothing matches."""
+        asked = read_metadata_path(inbound.method, inbound.target)
+        for route in self._routes:
+            document = route.take_metadata(asked) if asked is not None else None
+            if document is not None:
+                return Found(route.upstream, document, is_rooted=True)
         for route in self._routes:
             target = route.take(inbound.target)
             if target is not None:
-                return route.upstream, target
+                return Found(route.upstream, target)
         raise RequestRefused(404, "path", "no upstream is configured for it")
 
 
@@ -90,16 +115,17 @@ class ChosenRoutes:
             self._tasks = None
             self._upstreams.clear()
 
-    async def find(self, inbound: Inbound) -> tuple[Upstream, bytes]:
+    async def find(self, inbound: Inbound) -> Found:
         url = self._choose(inbound)
         upstream = self._upstreams.get(url)
         if upstream is None:
             if len(self._upstreams) >= _MAX_CHOSEN or self._tasks is None:
-                raise RequestRefused(503, "upstream", f"more than {_MAX_CHOSEN} upstreams are in use")
+                raise RequestOverLimit(503, "upstreams", f"more than {_MAX_CHOSEN} are in use")
             upstream = UrlUpstream(url)
             await self._tasks.start(_keep_running, upstream)
             self._upstreams[url] = upstream
-        return upstream, inbound.target
+        is_rooted = read_metadata_path(inbound.method, inbound.target) is not None
+        return Found(upstream, inbound.target, is_rooted=is_rooted)
 
 
 async def _keep_running(upstream: UrlUpstream, *, task_status: anyio.abc.TaskStatus[None]) -> None:
@@ -123,10 +149,10 @@ def make_routes(upstream: UpstreamLike | list[Route]) -> Routes | ChosenRoutes:
 
 def make_routes_to(upstream: UrlUpstream, url: str, *, prefix: str = "") -> list[Route]:
     """Return the routes to one URL: below `prefix`, or else under its own path and at the mount's root."""
-    if prefix:
-        return [Route(upstream, prefix.rstrip("/").encode(), prefix)]
     path = urlsplit(url).path.rstrip("/").encode()
-    return [Route(upstream, path), Route(upstream, is_exact=True)]
+    if prefix:
+        return [Route(upstream, prefix.rstrip("/").encode(), prefix, path=path)]
+    return [Route(upstream, path, path=path), Route(upstream, is_exact=True, path=path)]
 
 
 def _takes_one_argument(function: Any) -> bool:

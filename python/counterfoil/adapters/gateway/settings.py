@@ -50,6 +50,13 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     body_bytes: int = 4 << 20
     body_deadline_s: float = 30.0
     header_bytes: int = 32 << 10
+    """All header fields of a request together."""
+    header_field_bytes: int = 8 << 10
+    """One of them, name and value."""
+    json_depth: int = 64
+    """How deep arrays and objects of a request may be nested."""
+    json_nodes: int = 100_000
+    """How many values a request may hold."""
     answer_bytes: int = 16 << 20
     """The largest JSON answer of an upstream that is kept."""
     error_bytes: int = 64 << 10
@@ -57,6 +64,12 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Ready frames go out together up to this size."""
     reads_at_once: int = 2_048
     """Open connections that read a stream, all sessions together."""
+    holds_at_once: int = 64
+    """Resumes that are held before they are answered, all sessions together."""
+    session_requests: int = 1_024
+    """Requests of one session without an answer, those of batches one by one."""
+    principal_sessions: int = 64
+    """Sessions that one principal may have in use; one that was silent for `window_age_s` is none."""
     known_sessions: int = 20_000
     """Sessions of which facts are remembered; the longest unused is forgotten first."""
     notice_every_s: float = 10.0

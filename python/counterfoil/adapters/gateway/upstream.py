@@ -26,13 +26,17 @@ class InboundLeg(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UpstreamRequest(msgspec.Struct, frozen=True):
-    """One request to the upstream: `target` is the path behind the mount point with its query, as sent."""
+    """One request to the upstream: `target` is the path behind the mount point with its query, as sent.
+
+    `is_rooted`: it is the whole path at the upstream's origin.
+    """
 
     method: str
     target: bytes
     headers: Headers
     body: bytes = b""
     leg: InboundLeg = InboundLeg()
+    is_rooted: bool = False
 
 
 #: Takes one piece of a body; returns what has to be awaited before the next one comes, None if nothing.

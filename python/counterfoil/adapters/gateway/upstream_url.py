@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import anyio
+from counterfoil.adapters.gateway.headers import HeaderPolicy
 from counterfoil.adapters.gateway.upstream import Headers, Take, UpstreamRequest, finish
 from counterfoil.errors import UpstreamBroken, UpstreamUnreachable
 
@@ -31,12 +32,15 @@ class UrlUpstream:
         write_timeout_s: float = 30.0,
         keep_alive_s: float = 2.0,
         tls: ssl.SSLContext | None = None,
+        headers: HeaderPolicy | None = None,
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment:
             raise ValueError(f"an upstream is an http or https URL without query or fragment, not {url!r}")
         self._url = url.rstrip("/")
         self.name = self._url
+        self._origin = f"{parts.scheme}://{parts.netloc}"
+        self._policy = headers or HeaderPolicy()
         self._connect_timeout_s = connect_timeout_s
         self._write_timeout_s = write_timeout_s
         # A server that closes an idle connection just as a call goes out on it loses the call, and nobody
@@ -80,8 +84,8 @@ class UrlUpstream:
             raise RuntimeError("the upstream is not running: open the gateway's `running()` first")
         outgoing = self._client.build_request(
             request.method,
-            self._url + request.target.decode("ascii"),
-            headers=[*request.headers, (b"accept-encoding", b"identity")],
+            (self._origin if request.is_rooted else self._url) + request.target.decode("ascii"),
+            headers=[*self._policy.apply(request.headers), (b"accept-encoding", b"identity")],
             content=request.body or None,
         )
         try:
@@ -92,7 +96,7 @@ class UrlUpstream:
             raise UpstreamBroken(
                 "the upstream closed the connection before the head of its answer"
             ) from error
-        answer = _UrlAnswer(response)
+        answer = _UrlAnswer(response, self._policy)
         try:
             yield answer
         finally:
@@ -100,11 +104,11 @@ class UrlUpstream:
 
 
 class _UrlAnswer:
-    def __init__(self, response: httpx2.Response) -> None:
+    def __init__(self, response: httpx2.Response, policy: HeaderPolicy) -> None:
         self._response = response
         self.status: int = response.status_code
-        self.headers: Headers = tuple((name.lower(), value) for name, value in response.headers.raw)
-
+        headers = tuple((name.lower(), value) for name, value in response.headers.raw)
+        self.headers: Headers = policy.apply_to_answer(headers)
         self._pieces = response.aiter_raw()
 
     async def deliver(self, take: Take) -> None:

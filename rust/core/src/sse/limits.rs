@@ -22,7 +22,7 @@ impl ParserLimits {
 
 impl Default for ParserLimits {
     fn default() -> Self {
-        Self { line_bytes: 16 << 20, event_bytes: 16 << 20, event_lines: 1 << 18 }
+        Self { line_bytes: 16 << 20, event_bytes: 16 << 20, event_lines: 1 << 16 }
     }
 }
 
