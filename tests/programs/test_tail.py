@@ -15,8 +15,10 @@ from counterfoil.adapters.gateway.settings import GatewaySettings
 from counterfoil.adapters.serving import serving
 from counterfoil.cli import main
 from counterfoil.limits import Limits
-from counterfoil.native import KeyRing
+from counterfoil.model.tokens import Next, VerdictToken
+from counterfoil.native import EventId, KeyRing, Scope, StreamToken
 from counterfoil.programs.demo.server import build_app
+from counterfoil.protocol.continuity import ContinuityClaim, write_claim
 from counterfoil.stores.replay.store import ReplayStore
 from counterfoil.testing.cuts import Cut
 from counterfoil.testing.exchanges import Exchange
@@ -28,13 +30,18 @@ pytestmark = pytest.mark.anyio
 
 
 async def tail(backend: str, *arguments: str) -> tuple[int, list[str]]:
+    code, lines, _ = await tail_with_errors(backend, *arguments)
+    return code, lines
+
+
+async def tail_with_errors(backend: str, *arguments: str) -> tuple[int, list[str], list[str]]:
     done = await anyio.run_process(
         [sys.executable, "-m", "counterfoil", "tail", "--backend", backend, *arguments],
         stderr=subprocess.PIPE,
         check=False,
     )
     assert b"Traceback" not in done.stderr, done.stderr.decode()
-    return done.returncode, done.stdout.decode().splitlines()
+    return done.returncode, done.stdout.decode().splitlines(), done.stderr.decode().splitlines()
 
 
 async def test_a_call_that_is_cut_is_shown_with_its_verdict_and_its_answer(
@@ -78,6 +85,40 @@ async def test_events_are_lines_for_people(anyio_backend: str) -> None:
     assert code == 0
     assert lines[0] == "# scripted, revision 2025-11-25"
     assert [line.split()[:2] for line in lines[1:]] == [["standalone", "1"], ["standalone", "2"]]
+
+
+async def test_a_long_replay_tells_how_far_it_is(anyio_backend: str) -> None:
+    ring, scope, epoch = KeyRing.from_secret(bytes(32), made_s=1), Scope(session="s-1"), "AAAAAAAAAAA"
+    token = StreamToken.mint(kind="standalone", random=bytes(12))
+    chain = ring.digest_chain(scope, stream=token, epoch=epoch)
+    digests = [chain.current] + [chain.append(number, data=b"x") for number in range(1, 2_502)]
+
+    def id_of(number: int) -> str:
+        return str(ring.event_id(scope, stream=token, epoch=epoch, sequence=number, digest=digests[number]))
+
+    async def play_get(exchange: Exchange, wire: Wire) -> None:
+        text = exchange.headers.get("last-event-id")
+        after = 0 if text is None else EventId.parse(text).sequence
+        claim = ContinuityClaim(
+            verdict=VerdictToken.NEW if text is None else VerdictToken.RESUMED,
+            next=Next.CONTINUE,
+            epoch=epoch,
+            after=after,
+            digest=digests[after],
+            last=None if text is None else 2_501,
+        )
+        await wire.stream({"stream-continuity": write_claim(claim)})
+        for number in range(after + 1, 2 if text is None else 2_502):
+            await wire.event(note(number), event_id=id_of(number))
+        await (wire.cut() if text is None else anyio.sleep_forever())
+
+    with anyio.fail_after(30):
+        async with open_scripted(ScriptedSession(None, play_get)) as server:
+            code, lines, told = await tail_with_errors(anyio_backend, server.url, "--max-events", "2501")
+    assert code == 0
+    assert "# standalone: resumed (claim), next: continue, 2500 missed" in lines
+    assert lines[-1].startswith("standalone 2501 ")
+    assert told == [f"# standalone: replayed {done} of 2500" for done in (1_000, 2_000, 2_500)]
 
 
 async def test_a_loss_that_nobody_accepts_ends_with_code_1(anyio_backend: str) -> None:

@@ -7,7 +7,7 @@ the poster call it; a client that the user made keeps its credentials, proxies a
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin
 
@@ -43,7 +43,8 @@ class Exchange:
         """Close the exchange; the server may see a break.  Never waits for the server."""
         # httpx2's nested generators end only from within; dropped half read, the garbage collector would
         # finalize them outside of any task.
-        with anyio.CancelScope() as scope:
+        # What was read before the cancellation is told may end the body, and badly: nobody wants it now.
+        with anyio.CancelScope() as scope, suppress(*self.faults):
             scope.cancel()
             async for _ in self.pieces:
                 pass

@@ -6,7 +6,7 @@ The read timeout is off, as a stream may be silent for hours; idleness is judged
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -128,7 +128,10 @@ class _UrlAnswer:
     async def close(self) -> None:
         # The nested generators of httpx2 end only by an exception from within: the cancelled read is one.
         # Merely dropped, they would be finalized by the garbage collector, out of reach of trio's scopes.
-        with anyio.CancelScope() as scope:
+        # What was read before the cancellation is told may end the body, and badly: nobody wants it now.
+        import httpx2
+
+        with anyio.CancelScope() as scope, suppress(httpx2.HTTPError, httpx2.StreamError):
             scope.cancel()
             async for _ in self._pieces:
                 pass
