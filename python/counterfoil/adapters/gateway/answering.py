@@ -360,6 +360,7 @@ class Answering:
             on_relay=self._metrics.note_relay,
             on_indeterminate=self._metrics.note_indeterminate,
             on_limit=self._metrics.note_limit,
+            lost_s=self._settings.beat_s * 2 / 3,
         )
 
     def _post_terms(self, exchange: Exchange, knows: Capabilities, *, opens_early: bool) -> PostTerms:

@@ -64,6 +64,8 @@ class CallSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Told that a call was ended without its answer and may have run."""
     on_limit: Callable[[str], None]
     """Told the name of a bound that an answer met."""
+    lost_s: float = 10.0
+    """How long a call whose upstream connection was lost waits for proof that it goes on; less than a beat."""
     resumes: bool = True
 
 
@@ -218,7 +220,7 @@ class Call:
             limits=self._settings.sse,
             request_id=self._request_ids[0],
         )
-        driven = Driven(self.upstream, self.request, append, settings)
+        driven = Driven(self.upstream, self.request, append, settings, lost_s=self._settings.lost_s)
         return await driven.run(answer, first)
 
     async def _settle(self, doubt: Doubt) -> None:

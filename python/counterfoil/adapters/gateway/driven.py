@@ -7,9 +7,9 @@ off as a dense stream.
 
 from __future__ import annotations
 
+import math
 import random
 import secrets
-import time
 from collections.abc import Awaitable, Callable
 
 import anyio
@@ -44,7 +44,12 @@ class Driven:
         append: Append,
         settings: StreamSettings,
         on_loss: OnLoss | None = None,
+        *,
+        lost_s: float = math.inf,
     ) -> None:
+        self._lost_s = lost_s
+        self._failures = 0
+        self._patience = anyio.CancelScope()
         self._stream = ClientStream(settings, mint_epoch=lambda: secrets.token_hex(8), jitter=random.random)
         self._is_call = settings.kind is StreamKind.CALL
         self._upstream = upstream
@@ -59,21 +64,33 @@ class Driven:
     async def run(self, answer: UpstreamAnswer, first: bytes) -> Why:
         """Read on from a head and a first piece that are here; return why the stream ended.
 
-        For a call `Why.ENDED` says that its answer was appended; anything else leaves it to be settled.
+        For a call `Why.ENDED` says that its answer was appended; anything else leaves it to be settled.  One
+        whose connection was lost is given up after `lost_s` without a proof that it goes on; one that polls
+        has lost nothing.
         """
-        await self._tell(inputs.OpenRequested())
-        self._open = None  # it is open already
-        await self._read(answer, first)
-        while (why := self._ended()) is None:
-            opening = self._take_open()
-            if opening is None:
-                await self._wait()
-            else:
-                await self._ask(dict(opening.headers))
-        return why
+        with self._patience:
+            await self._tell(inputs.OpenRequested())
+            self._open = None  # it is open already
+            await self._read(answer, first)
+            while self._ended() is None:
+                opening = self._take_open()
+                if opening is None:
+                    await self._wait()
+                else:
+                    await self._ask(dict(opening.headers))
+        return self._ended() or Why.CLOSED
 
     def _ended(self) -> Why | None:
         return self._why
+
+    def _watch_losses(self) -> None:
+        """Be patient from a failure on, until there is proof or something new."""
+        failures = self._stream.failures
+        if not failures:
+            self._patience.deadline = math.inf
+        elif failures > self._failures and self._patience.deadline == math.inf:
+            self._patience.deadline = anyio.current_time() + self._lost_s
+        self._failures = failures
 
     def _take_open(self) -> commands.Open | None:
         opening, self._open = self._open, None
@@ -119,12 +136,13 @@ class Driven:
         if self._wake_at is None:
             self._why = Why.CLOSED
             return
-        await anyio.sleep(max(0.0, self._wake_at - time.monotonic()))
+        await anyio.sleep(max(0.0, self._wake_at - anyio.current_time()))
         await self._tell(inputs.TimePassed())
 
     async def _tell(self, happened: inputs.Happened) -> None:
-        for command in self._stream.receive(happened, now=time.monotonic()):
+        for command in self._stream.receive(happened, now=anyio.current_time()):
             await self._carry_out(command)
+        self._watch_losses()
 
     async def _carry_out(self, command: commands.Command) -> None:
         match command:
@@ -138,9 +156,9 @@ class Driven:
                 await self._judge(verdict)
             case commands.Deliver(place=place, data=data):
                 await self._append(data)
-                self._stream.receive(inputs.EventsProcessed(through=place.position), now=time.monotonic())
+                self._stream.receive(inputs.EventsProcessed(through=place.position), now=anyio.current_time())
             case commands.PassOver(place=place):
-                self._stream.receive(inputs.EventsProcessed(through=place.position), now=time.monotonic())
+                self._stream.receive(inputs.EventsProcessed(through=place.position), now=anyio.current_time())
             case commands.Answer(data=data):
                 if self._why is None:
                     await self._append(data)
@@ -151,6 +169,7 @@ class Driven:
 
     async def _judge(self, verdict: ResumeVerdict) -> None:
         if isinstance(verdict, New | NotResumable | Resumed):
+            self._patience.deadline = math.inf
             return
         if self._is_call:
             self._is_closed, self._why = True, verdict.why

@@ -24,6 +24,11 @@ class Pacing:
         self._behind_at: float | None = None
         self._reopen_at: float | None = None
 
+    @property
+    def failures(self) -> int:
+        """Failures in a row since the reader last moved forward."""
+        return self._budget.failures
+
     def begin_judging(self, now: float) -> None:
         """An answer is there; it should be judged soon."""
         self._judge_at = now + self._settings.judge_within

@@ -115,6 +115,11 @@ class ClientStream:
         return self._track.has_cursor
 
     @property
+    def failures(self) -> int:
+        """How often in a row it was asked for in vain; a poll is none."""
+        return self._pacing.failures
+
+    @property
     def record(self) -> StreamRecord:
         """What to keep of this stream, as of now."""
         return StreamRecord(
