@@ -566,3 +566,50 @@ async def test_a_store_that_fails_ends_the_stream_and_the_event_runs_when_it_is_
             again = await dispatcher.dispatch(delivery(1, stream=kind))
             assert again.outcome is OutcomeToken.COMPLETED
             assert len(effects.raw) == 1
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("kind", ["idempotent", "at_most_once"])
+@pytest.mark.parametrize("raises", [False, True])
+async def test_a_run_whose_outcome_could_not_be_written_is_not_waited_for_by_the_next_copy(
+    path: Path, kind: str, raises: bool
+) -> None:
+    """The store fails behind the handler, and comes back: its row is an intent of a run that is over."""
+    handlers, runs = Handlers(), []
+    shop = sqlite3.connect(path, isolation_level=None)
+
+    async def work() -> None:
+        runs.append(kind)
+        if len(runs) == 1:
+            shop.execute("begin immediate")
+            if raises:
+                raise ValueError("no")
+
+    if kind == "idempotent":
+
+        @handlers.on("n", kind=kind)
+        async def idempotent(delivery: Delivery, *, idempotency_key: str) -> None:
+            await work()
+    else:
+
+        @handlers.on("n", kind=kind)
+        async def at_most_once(delivery: Delivery) -> None:
+            await work()
+
+    limits = Limits(ledger_busy_ms=20, attempt_backoff_ms=1)
+    with anyio.fail_after(20):
+        async with (
+            SqliteLedger(path, limits=limits) as ledger,
+            Dispatcher(ledger, handlers, limits=limits) as dispatcher,
+        ):
+            report = await dispatcher.dispatch(delivery(1))
+            # The handler has run: nobody can say that nothing happened.
+            assert (report.outcome, report.why) == (OutcomeToken.INDETERMINATE, "store")
+            shop.execute("rollback")
+            dispatcher.reopen(SCOPE, server="s", stream="st")
+            again = await dispatcher.dispatch(delivery(1))
+    shop.close()
+    if kind == "idempotent":
+        assert (again.outcome, len(runs)) == (OutcomeToken.COMPLETED, 2)
+    else:
+        assert (again.outcome, len(runs)) == (OutcomeToken.INDETERMINATE, 1)

@@ -694,3 +694,26 @@ async def test_every_incarnation_has_a_higher_fence_and_keeps_the_secret(make: M
     assert fences == sorted(set(fences))
     assert len(secrets) == 1
     assert "secret" not in repr(make())
+
+
+async def test_nobody_waits_for_a_run_that_was_given_up(make: Make) -> None:
+    """Its outcome could not be written: what an earlier process's intent is, this one is from now on."""
+    async with make() as ledger:
+        run = await claimed_by(ledger, intent(event(1), RowKind.AT_MOST_ONCE))
+        assert isinstance(await ledger.claim(intent(event(1), RowKind.AT_MOST_ONCE)), Running)
+        ledger.abandon(run)
+        assert [entry.idempotency_key async for entry in ledger.indeterminate()] == ["1"]
+        found = await ledger.claim(intent(event(1), RowKind.AT_MOST_ONCE))
+        assert isinstance(found, Known)
+        assert found.fresh
+        repeatable = await claimed_by(ledger, intent(event(2), RowKind.IDEMPOTENT))
+        ledger.abandon(repeatable)
+        again = await claimed_by(ledger, intent(event(2), RowKind.IDEMPOTENT))
+        assert again.attempt == 2
+        with pytest.raises(StaleAttempt):
+            await ledger.settle(repeatable, Settlement(outcome=OutcomeToken.COMPLETED))
+        called = await claimed_by(ledger, intent(event(3), RowKind.AT_MOST_ONCE))
+        ledger.abandon(called)
+        entry = await ledger.entry(SCOPE, event(3))
+        assert entry is not None
+        assert (await ledger.resolve(entry, "completed", note="seen")).row.outcome is OutcomeToken.COMPLETED

@@ -10,8 +10,8 @@ from counterfoil.stores.ledger_memory import MemoryLedger
 from counterfoil.stores.ledger_sqlite.ledger import SqliteLedger
 from counterfoil.stores.ledger_stepped import SteppedLedger
 
-#: What differs for a reason: a transaction to lend, a commit of its own, and facts about the incarnation.
-OWN = {"apply", "skip", "durability", "kinds", "fence", "secret"}
+#: What differs for a reason: a transaction to lend, no commit of its own, and facts about the incarnation.
+OWN = {"abandon", "apply", "skip", "durability", "kinds", "fence", "secret"}
 
 
 def public(what: type) -> set[str]:

@@ -120,7 +120,7 @@ class _Stream:
 class _Run:
     """One event on its way, and where its dispatch stands in the machine's table."""
 
-    __slots__ = ("delivery", "handler", "intent", "key", "state", "ticket")
+    __slots__ = ("delivery", "handler", "has_outside_effect", "intent", "key", "state", "ticket")
 
     def __init__(self, delivery: Delivery, handler: Handler, ticket: DispatchTicket) -> None:
         self.delivery = delivery
@@ -129,6 +129,8 @@ class _Run:
         self.intent = _intent_of(delivery, handler)
         self.key = _sink_key(self.intent)
         self.state = State.RECEIVED
+        #: The handler has begun and can have done something that no rollback takes back.
+        self.has_outside_effect = False
 
     def step(self, *steps: Step) -> None:
         """Walk the table; a step that the state does not know is a bug, and raises."""
@@ -273,7 +275,7 @@ class Dispatcher:
             report = await (self._run_transactional(run) if is_atomic else self._run_outside(run))
         except (LedgerError, ForkedHandle, ReentrantCall) as error:
             # The store failed: fail closed.  What the row says decides when the stream is resumed.
-            ambiguous = isinstance(error, LedgerFailed) and error.ambiguous
+            ambiguous = run.has_outside_effect or (isinstance(error, LedgerFailed) and error.ambiguous)
             return DispatchReport(
                 delivery=delivery,
                 outcome=OutcomeToken.INDETERMINATE if ambiguous else OutcomeToken.NOT_APPLIED,
@@ -387,7 +389,8 @@ class Dispatcher:
                 # The key is free again, and the next run is one like the first.
                 await self._settle(run, claimed, _NOT_APPLIED, error)
                 await self._back_off(attempt)
-                run.state = State.RECEIVED
+                run.step(Step.KEY_FREED)
+                run.has_outside_effect = False
                 answer = await self._claim(run)
                 if not isinstance(answer, Claimed):
                     return self._report_answer(run.delivery, answer)
@@ -431,6 +434,11 @@ class Dispatcher:
                 work.when_settled(partial(self._release_late, work))
             self._finish(run.ticket, _refusal(run.delivery, "cancelled"))
             raise
+        except CounterfoilError:
+            # The run that failed is over, and no other could be counted: a copy must not wait for it.
+            run.step(Step.STORE_FAILED)
+            self._ledger.abandon(claimed)
+            raise
 
     def _release_late(self, work: Ticket[ClaimAnswer] | Ticket[Claimed]) -> None:
         """A claim that became durable after its waiter was cancelled: nothing was run under it."""
@@ -443,7 +451,16 @@ class Dispatcher:
 
     def _release(self, claimed: Claimed) -> None:
         with contextlib.suppress(CounterfoilError):  # closed: the next incarnation decides by the kind
-            self._ledger.release(claimed)
+            self._let_go(claimed, self._ledger.release(claimed))
+
+    def _let_go(self, claimed: Claimed, work: Ticket[Any]) -> None:
+        """Write what nobody waits for; where that fails, the run is over all the same."""
+
+        def look() -> None:
+            if work.outcome is not OutcomeToken.COMPLETED:
+                self._ledger.abandon(claimed)
+
+        work.when_settled(look)
 
     async def _call(self, run: _Run, claimed: Claimed) -> None:
         """Run the handler; raises _Failure for an exception of its own."""
@@ -452,6 +469,7 @@ class Dispatcher:
         try:
             await anyio.lowlevel.checkpoint_if_cancelled()
             run.step(Step.HANDLER_BEGUN)
+            run.has_outside_effect = True
             if handler.is_async:
                 await handler.call(run.delivery, **keyed)
             else:
@@ -478,7 +496,7 @@ class Dispatcher:
             self._finish(run.ticket, DispatchReport(delivery=run.delivery, outcome=outcome, why="cancelled"))
             return
         with contextlib.suppress(CounterfoilError):  # closed: the next incarnation finds the intent
-            self._ledger.settle(claimed, _CANCELLED)
+            self._let_go(claimed, self._ledger.settle(claimed, _CANCELLED))
         self._finish(run.ticket, self._report(run, _CANCELLED))
 
     async def _settle(
@@ -493,6 +511,8 @@ class Dispatcher:
             except (LedgerBusy, LedgerFailed):
                 if attempt == _SETTLE_TRIES:
                     run.step(Step.STORE_FAILED)
+                    # The run is over; when the store is back, a copy of the event must not wait for it.
+                    self._ledger.abandon(claimed)
                     raise
                 run.step(Step.COMMIT_REPEATED)
                 await self._back_off(attempt)

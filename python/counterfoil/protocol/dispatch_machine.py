@@ -45,6 +45,7 @@ class Step(StrEnum):
     ROLLED_BACK = "rolled back"
     COMMIT_REPEATED = "commit repeated"
     OUTCOME_DURABLE = "outcome durable"
+    KEY_FREED = "key freed"
     RELEASE_DURABLE = "release durable"
     STORE_FAILED = "store failed"
     ACKNOWLEDGEMENT_SENT = "acknowledgement sent"
@@ -76,6 +77,8 @@ _OUTSIDE: Table = {
         Step.HANDLER_BEGUN: State.RUNNING,
         Step.ATTEMPTS_USED_UP: State.SETTLING,
         Step.CANCELLED: State.RELEASING,
+        # The next try could not be counted.
+        Step.STORE_FAILED: State.STOPPED,
     },
     State.SETTLING: {
         # The commit alone is tried again, never the handler.
@@ -104,6 +107,8 @@ TABLES: Mapping[HandlerKind, Table] = {
             Step.HANDLER_FAILED: State.SETTLING,
             Step.CANCELLED: State.SETTLING,
         },
+        # Not applied frees the key: the next run is one like the first.
+        State.SETTLED: {Step.ACKNOWLEDGEMENT_SENT: State.ACKNOWLEDGED, Step.KEY_FREED: State.RECEIVED},
     },
     #: Row, effect and outcome share one commit; until it is durable there is nothing to take back.
     HandlerKind.TRANSACTIONAL: {

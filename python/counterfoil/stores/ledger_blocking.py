@@ -81,6 +81,10 @@ class BlockingLedger:
         """Write an outcome for a key that nobody runs now."""
         return self._ledger.record(intent, settlement).wait_blocking()
 
+    def abandon(self, claimed: Claimed) -> None:
+        """Note that nobody carries this run on, although its outcome could not be written."""
+        self._ledger.abandon(claimed)
+
     def await_input(self, claimed: Claimed, question: bytes) -> None:
         """Keep the question that a call was answered with."""
         self._ledger.await_input(claimed, question).wait_blocking()

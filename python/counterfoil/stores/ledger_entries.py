@@ -5,7 +5,7 @@ Every ledger and the `ledger` program read through it; it writes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 import msgspec
 
@@ -20,7 +20,8 @@ from counterfoil.protocol.ledger_steps import Book, Moment
 NAME_LETTERS = 12
 _PAGE = 64
 _INTERRUPTED = (
-    "an earlier process wrote the intent and no outcome; it waits for the event to come again, or for you"
+    "an earlier process, or a run that could not write its outcome, left the intent and nothing more; "
+    "it waits for the event to come again, or for you"
 )
 
 
@@ -52,13 +53,17 @@ def describe_entry(key: bytes, row: LedgerRow) -> Entry:
     )
 
 
-def waits_for_a_person(key: bytes, row: LedgerRow, fence: int) -> bool:
-    """Say whether nothing but a person, or the event coming again, can tell what became of a row."""
+def waits_for_a_person(key: bytes, row: LedgerRow, fence: int, given_up: Container[int] = ()) -> bool:
+    """Say whether nothing but a person, or the event coming again, can tell what became of a row.
+
+    `given_up` are the runs of the living owner that are over and could not be settled.
+    """
     if describe_key(key).what == "payload":
         return False  # the event's or call's own row is the one to resolve
     if row.state is RowState.SETTLED:
         return row.outcome is OutcomeToken.INDETERMINATE
-    orphaned = row.state in (RowState.INTENDED, RowState.CANCELLING) and row.fence < fence
+    is_over = row.fence < fence or row.serial in given_up
+    orphaned = row.state in (RowState.INTENDED, RowState.CANCELLING) and is_over
     return orphaned and row.kind in (RowKind.AT_MOST_ONCE, RowKind.CALL)
 
 
@@ -68,7 +73,7 @@ def open_entries(book: Book, moment: Moment, after: bytes) -> list[tuple[bytes, 
     for key in book.open_keys(after, _PAGE):
         row = book.row(key)
         entry = None
-        if row is not None and waits_for_a_person(key, row, moment.fence):
+        if row is not None and waits_for_a_person(key, row, moment.fence, moment.given_up):
             entry = describe_entry(key, row)
             if row.state is not RowState.SETTLED:
                 entry = msgspec.structs.replace(entry, evidence=_INTERRUPTED)

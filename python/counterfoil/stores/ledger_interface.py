@@ -117,6 +117,14 @@ class Ledger(LedgerReads, Protocol):
         """Take back an intent whose handler was not called."""
         ...
 
+    def abandon(self, claimed: Claimed) -> None:
+        """Note that nobody carries this run on, although its outcome could not be written.
+
+        Nothing is written: from now on its intent is taken for one of an earlier process.  Without it every
+        copy of the event would wait for a run that is over.
+        """
+        ...
+
     def await_input(self, claimed: Claimed, question: bytes) -> Ticket[None]:
         """Keep the question that a call was answered with."""
         ...

@@ -20,13 +20,14 @@ from counterfoil.errors import CounterfoilError, ForkedHandle, LedgerClosed, Uns
 from counterfoil.limits import Limits
 from counterfoil.model.ledger_keys import EventPlace
 from counterfoil.model.ledger_rows import LedgerRow, StreamMark
+from counterfoil.model.ledger_verdicts import Claimed
 from counterfoil.model.tokens import HandlerKind
 from counterfoil.native import Scope
 from counterfoil.protocol import ledger_steps as steps
 from counterfoil.protocol.ledger_steps import Book, Horizon, Intent, Moment
 from counterfoil.stores.ledger_blocking import BlockingLedger
 from counterfoil.stores.ledger_interface import Transaction
-from counterfoil.stores.ledger_stepped import SteppedLedger
+from counterfoil.stores.ledger_stepped import Serials, SteppedLedger
 from counterfoil.stores.tickets import Ticket, settled_ticket
 
 T = TypeVar("T")
@@ -117,6 +118,7 @@ class MemoryLedger(SteppedLedger):
         self._book = MemoryBook()
         self._lock = threading.Lock()
         self._serials = count(1)
+        self._given_up = Serials()
         self._now = 0.0
         self._fence = 0
         self._open = False
@@ -176,6 +178,10 @@ class MemoryLedger(SteppedLedger):
         """Refuse: there is no transaction that a handler's work could share."""
         raise UnsafeHandler("a transactional handler needs a ledger with transactions: use SqliteLedger")
 
+    def abandon(self, claimed: Claimed) -> None:
+        """See :meth:`counterfoil.stores.ledger_interface.Ledger.abandon`."""
+        self._given_up.add(claimed.serial)
+
     def skip(self, scope: Scope, place: EventPlace) -> None:
         """See :meth:`counterfoil.stores.ledger_interface.Ledger.skip`."""
         self._put_step(lambda book, moment: steps.skip(book, moment, scope, place))
@@ -186,7 +192,12 @@ class MemoryLedger(SteppedLedger):
             self._now = max(self._now, self._clock())
             serial = next(self._serials)
             moment = Moment(
-                now=self._now, fence=self._fence, commit=serial, serial=serial, horizon=self._horizon
+                now=self._now,
+                fence=self._fence,
+                commit=serial,
+                serial=serial,
+                horizon=self._horizon,
+                given_up=self._given_up,
             )
             for key in self._book.expired(self._now):
                 row = self._book.row(key)

@@ -22,6 +22,23 @@ from counterfoil.stores.tickets import Ticket
 T = TypeVar("T")
 
 
+class Serials:
+    """The numbers of steps, as many as are worth remembering: the oldest are forgotten first."""
+
+    def __init__(self, most: int = 65_536) -> None:
+        self._most = most
+        self._numbers: dict[int, None] = {}
+
+    def __contains__(self, number: object) -> bool:
+        return number in self._numbers
+
+    def add(self, number: int) -> None:
+        """Remember a number."""
+        self._numbers[number] = None
+        if len(self._numbers) > self._most:
+            del self._numbers[next(iter(self._numbers))]
+
+
 class SteppedLedger(abc.ABC):
     """The calls of :class:`counterfoil.stores.ledger_interface.Ledger` that are one step each."""
 
@@ -85,6 +102,10 @@ class SteppedLedger(abc.ABC):
         """See :meth:`counterfoil.stores.ledger_interface.Ledger.resolve`."""
         token = OutcomeToken(outcome)
         return self._put_step(lambda book, moment: steps.resolve(book, moment, entry.key, token, note))
+
+    @abc.abstractmethod
+    def abandon(self, claimed: Claimed) -> None:
+        """See :meth:`counterfoil.stores.ledger_interface.Ledger.abandon`."""
 
     # --- reading ---
 

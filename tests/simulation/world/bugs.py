@@ -23,6 +23,7 @@ from counterfoil.protocol.client_stream.requests import Requests
 from counterfoil.protocol.client_stream.stream import ClientStream
 from counterfoil.protocol.client_stream.track import Track
 from world import servers
+from world.ledger_bugs import LEDGER_BUGS
 
 Patches = list[tuple[Any, str, Any]]
 _judge, _check = stream.classify_resume, delivery.check_event
@@ -172,6 +173,6 @@ BUGS: dict[str, Callable[[], Patches]] = {
 def planted(name: str) -> Iterator[None]:
     """Run with one bug in place."""
     with contextlib.ExitStack() as stack:
-        for target, attribute, replacement in BUGS[name]():
+        for target, attribute, replacement in (BUGS | LEDGER_BUGS)[name]():
             stack.enter_context(mock.patch.object(target, attribute, replacement))
         yield

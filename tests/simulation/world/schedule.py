@@ -72,15 +72,18 @@ class Fault(dict[str, float]):
 class Schedule:
     """One run; `trace` tells everything that happened, in order."""
 
+    FAULTS = Fault
+    SCHEMES = ("cf1", "cf1", "cf1", "uuid", "counter")
+
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.faults = Fault.draw(self.rng)
+        self.faults = self.FAULTS.draw(self.rng)
         self.trace = hashlib.blake2b(digest_size=16)
         self.log: list[str] = []
         self.verdicts: list[str] = []
         self.now = 0.0
         self.kind = self.rng.choice(list(StreamKind))
-        self.scheme = self.rng.choice(("cf1", "cf1", "cf1", "uuid", "counter"))
+        self.scheme = self.rng.choice(self.SCHEMES)
         self.is_plain = self.scheme == "counter" and self.rng.random() < 0.5
         self.made = Happenings()
         self.server = AwareServer() if self.scheme == "cf1" else StockServer(self.rng)

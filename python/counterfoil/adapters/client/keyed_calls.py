@@ -310,11 +310,20 @@ class KeyedCalls:
         if claimed is None:
             return None
         try:
+            work: Ticket[Any]
             if outcome is None and response is not None and _asks_for_input(response):
-                return self._ledger.await_input(claimed, bytes(response.result))
-            return self._ledger.settle(claimed, _settlement_of(response, outcome))
+                work = self._ledger.await_input(claimed, bytes(response.result))
+            else:
+                work = self._ledger.settle(claimed, _settlement_of(response, outcome))
         except LedgerError:
             return None
+        work.when_settled(partial(self._look, claimed, work))
+        return work
+
+    def _look(self, claimed: Claimed, work: Ticket[Any]) -> None:
+        """Where the outcome could not be written, nobody may wait for this run under its key."""
+        if work.outcome is not OutcomeToken.COMPLETED:
+            self._ledger.abandon(claimed)
 
     async def _send_again(self, keyed: KeyedCall, outcome: Outcome) -> bool:
         """Send a lost call again under a new id, where that cannot double it."""

@@ -35,7 +35,7 @@ from counterfoil.model.tokens import HandlerKind, OutcomeToken
 from counterfoil.protocol.ledger_steps.book import Book
 from counterfoil.protocol.ledger_steps.keeping import keep, put, settle_row
 from counterfoil.protocol.ledger_steps.marks import put_base
-from counterfoil.protocol.ledger_steps.rows import is_own, running_row
+from counterfoil.protocol.ledger_steps.rows import is_living, is_own, running_row
 from counterfoil.protocol.ledger_steps.values import Begun, Intent, Moment, Settlement
 
 _replace = msgspec.structs.replace
@@ -155,7 +155,7 @@ def _judge(
     row = book.row(key)
     if row is None:
         return _FIRST
-    if row.state is RowState.INTENDED and is_own(row, moment):
+    if row.state is RowState.INTENDED and (is_own(row, moment) or _is_untold(row, moment)):
         return claimed_of(key, row, stream, place)
     until = row.changed_at + moment.horizon.tombstone_age_s
     if row.state is RowState.TOMBSTONE and moment.now >= until:
@@ -188,9 +188,16 @@ def _judge(
             assert_never(verdict)
 
 
+def _is_untold(row: LedgerRow, moment: Moment) -> bool:
+    """Say whether an intent reached the disk by a step whose caller was told that it had failed: nothing has
+    run under it, and nobody but the next claim will.
+    """
+    return row.fence == moment.fence and row.serial in moment.untold
+
+
 def _decide(moment: Moment, intent: Intent, row: LedgerRow) -> DispatchVerdict | RequestVerdict:
     """Put the row before the decision that fits what is to be run."""
-    incarnation = Incarnation.LIVING if row.fence == moment.fence else Incarnation.EARLIER
+    incarnation = Incarnation.LIVING if is_living(row, moment) else Incarnation.EARLIER
     if intent.kind is RowKind.CALL:
         return match_request(
             RequestEvidence(

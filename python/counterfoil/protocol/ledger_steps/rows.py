@@ -20,6 +20,11 @@ def is_own(row: LedgerRow, moment: Moment) -> bool:
     return row.fence == moment.fence and row.serial == moment.serial
 
 
+def is_living(row: LedgerRow, moment: Moment) -> bool:
+    """Say whether this owner still carries the run on that an open row stands for."""
+    return row.fence == moment.fence and row.serial not in moment.given_up
+
+
 def row_of(book: Book, claimed: Claimed) -> LedgerRow:
     """Give the row of a run; raises StaleAttempt where another attempt has it."""
     row = book.row(claimed.key)

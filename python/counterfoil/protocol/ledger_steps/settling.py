@@ -12,7 +12,14 @@ from counterfoil.protocol.ledger_steps.book import Book
 from counterfoil.protocol.ledger_steps.claiming import claim
 from counterfoil.protocol.ledger_steps.keeping import put, settle_row
 from counterfoil.protocol.ledger_steps.marks import processed_of, remembered
-from counterfoil.protocol.ledger_steps.rows import check_running, is_own, place_of, row_of, running_row
+from counterfoil.protocol.ledger_steps.rows import (
+    check_running,
+    is_living,
+    is_own,
+    place_of,
+    row_of,
+    running_row,
+)
 from counterfoil.protocol.ledger_steps.values import Begun, Intent, Moment, Settlement
 
 _replace = msgspec.structs.replace
@@ -58,7 +65,7 @@ def resolve(book: Book, moment: Moment, key: bytes, outcome: OutcomeToken, note:
         return Settled(key=key, row=row)
     if row is None or not is_unresolved(row):
         raise StaleAttempt("there is nothing to resolve here: the entry is settled, or gone")
-    if row.state is not RowState.SETTLED and row.fence == moment.fence:
+    if row.state is not RowState.SETTLED and is_living(row, moment):
         raise StaleAttempt("this run still goes on: wait for its outcome")
     stream, place = place_of(key, row)
     was_parked = row.state is RowState.SETTLED

@@ -5,6 +5,8 @@ Values only; nothing here reads a book or decides.
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 import msgspec
 
 from counterfoil.model.ledger_keys import LedgerKey, PayloadKey
@@ -26,6 +28,9 @@ class Horizon(msgspec.Struct, frozen=True, kw_only=True):
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
     """When and by whom a step is done: the time, the owner's fence, the commit it will be part of, its own
     number.
+
+    `untold` and `given_up` are numbers of this owner's earlier steps: those whose callers were told of a
+    failure although the disk may have taken them, and intents whose runs are over and could not be settled.
     """
 
     now: float
@@ -33,6 +38,8 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     commit: int
     serial: int
     horizon: Horizon
+    untold: Container[int] = ()
+    given_up: Container[int] = ()
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True):

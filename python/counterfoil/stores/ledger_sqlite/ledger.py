@@ -18,7 +18,7 @@ import counterfoil.stores.ledger_sqlite.unsafe as unsafe
 from counterfoil.errors import ForkedHandle, LedgerClosed, LedgerStalled, ReentrantCall, UnsafeStore
 from counterfoil.limits import Limits
 from counterfoil.model.ledger_keys import EventPlace, encode_stream
-from counterfoil.model.ledger_verdicts import ClaimAnswer, Entry, Settled
+from counterfoil.model.ledger_verdicts import ClaimAnswer, Claimed, Entry, Settled
 from counterfoil.model.tokens import HandlerKind
 from counterfoil.native import Scope
 from counterfoil.protocol import ledger_steps as steps
@@ -184,6 +184,11 @@ class SqliteLedger(SteppedLedger):
     ) -> Ticket[ClaimAnswer | Settled]:
         """See :meth:`counterfoil.stores.ledger_interface.Ledger.apply`."""
         return self._outside_handlers().put_handler(intent, handler)
+
+    def abandon(self, claimed: Claimed) -> None:
+        """See :meth:`counterfoil.stores.ledger_interface.Ledger.abandon`."""
+        if self._writer is not None:
+            self._writer.given_up.add(claimed.serial)
 
     def skip(self, scope: Scope, place: EventPlace) -> None:
         """See :meth:`counterfoil.stores.ledger_interface.Ledger.skip`."""

@@ -36,6 +36,7 @@ from counterfoil.stores.ledger_sqlite.guard import ControlTexts, Guard
 from counterfoil.stores.ledger_sqlite.job_queue import JobQueue
 from counterfoil.stores.ledger_sqlite.jobs import HandlerJob, Job, StepJob
 from counterfoil.stores.ledger_sqlite.transaction import SqliteTransaction
+from counterfoil.stores.ledger_stepped import Serials
 from counterfoil.stores.tickets import Ticket, wake
 
 _COMPLETED = Settlement(outcome=OutcomeToken.COMPLETED)
@@ -107,6 +108,9 @@ class Writer:
         self._control = ControlTexts()
         self._queue = JobQueue(longest=settings.queue, group=settings.group)
         self._serials = count(1)
+        self._untold = Serials()
+        #: Intents whose runs are over and could not be settled.
+        self.given_up = Serials()
         self._skips: deque[Callable[[steps.Book, Moment], object]] = deque()
         self._skipping: list[Callable[[steps.Book, Moment], object]] = []
         self._thread = threading.Thread(target=self._run, name="counterfoil-ledger", daemon=True)
@@ -475,7 +479,13 @@ class Writer:
         # A clock that is set back must not make anything younger.
         self._now = max(self._now, self._settings.clock())
         return Moment(
-            now=self._now, fence=self.fence, commit=number, serial=serial, horizon=self._settings.horizon
+            now=self._now,
+            fence=self.fence,
+            commit=number,
+            serial=serial,
+            horizon=self._settings.horizon,
+            untold=self._untold,
+            given_up=self.given_up,
         )
 
     def _fence_off(self, fence: int | None) -> LedgerFenced:
@@ -488,6 +498,9 @@ class Writer:
     def _fail_all(self, jobs: list[Job], error: BaseException) -> None:
         if not isinstance(error, Exception):
             error = LedgerClosed("the writer ended")
+        for job in jobs:
+            # The disk may have taken it all the same, and whoever asks again must not wait for this run.
+            self._untold.add(job.serial)
         wake([waker for job in jobs for waker in job.ticket.settle(error=error)])
 
     def _reach(self, boundary: str) -> None:

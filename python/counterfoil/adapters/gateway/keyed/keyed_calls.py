@@ -159,18 +159,24 @@ class KeyedCalls:
     async def _settle(self, claimed: Claimed, data: bytes, *, is_answer: bool) -> None:
         """Write the outcome; where that fails the answer is delivered, and the row stays open."""
         if is_answer and asks_for_input(data):
-            await self._note(lambda: self._ledger.await_input(claimed, data))
+            failed = await self._note(lambda: self._ledger.await_input(claimed, data))
         else:
             settlement = settlement_of(data, is_answer=is_answer)
-            await self._note(lambda: self._ledger.settle(claimed, settlement))
+            failed = await self._note(lambda: self._ledger.settle(claimed, settlement))
+        if failed:
+            # The run is over, and nobody may wait for it under its key.
+            self._ledger.abandon(claimed)
 
-    async def _note(self, write: Callable[[], Awaitable[object]]) -> None:
+    async def _note(self, write: Callable[[], Awaitable[object]]) -> bool:
+        """Write, and say whether that failed; an outcome that came first is none."""
         try:
             await write()
         except StaleAttempt:
-            return  # its outcome came first
+            return False
         except LedgerError as failure:
             note_failure(failure)
+            return True
+        return False
 
 
 def asks_for_input(answer: bytes) -> bool:
