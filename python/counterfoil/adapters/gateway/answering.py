@@ -13,6 +13,7 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup
 from counterfoil.adapters.gateway.across import SETTLED, Across, Passing
+from counterfoil.adapters.gateway.admission import Admission, Admitted
 from counterfoil.adapters.gateway.adoption.connection import Watcher
 from counterfoil.adapters.gateway.adoption.entries import AdoptableCall
 from counterfoil.adapters.gateway.adoption.front import Adoption
@@ -55,7 +56,7 @@ from counterfoil.adapters.gateway.sessions import SessionFacts, Sessions
 from counterfoil.adapters.gateway.settings import GatewaySettings
 from counterfoil.adapters.gateway.settlements import refused_unrecorded
 from counterfoil.adapters.gateway.sse_out import Interruption, Pace
-from counterfoil.adapters.gateway.standalone import StandaloneLegs
+from counterfoil.adapters.gateway.standalone import Refusal, StandaloneLegs
 from counterfoil.adapters.gateway.streams import CallStream
 from counterfoil.adapters.gateway.unresumable import relay_unresumable
 from counterfoil.adapters.gateway.upstream import (
@@ -67,6 +68,7 @@ from counterfoil.adapters.gateway.upstream import (
     is_stream,
 )
 from counterfoil.adapters.gateway.verdict_log import VerdictLog
+from counterfoil.adapters.gateway.watching import run_while_present
 from counterfoil.adapters.peers.carrying import Reached
 from counterfoil.adapters.peers.owners import Place
 from counterfoil.errors import (
@@ -156,6 +158,7 @@ class Answering:
         self._holds = Holds(settings.holds_at_once, metrics.note_limit)
         self._principals = Principals(settings.principal_sessions, limits.window_age_s)
         self._patience = Patience()
+        self._admission = Admission(settings.vouch_s)
         self.draining = Draining()
         self._connections = 0
         self.open_calls = OpenCalls()
@@ -382,8 +385,12 @@ class Answering:
         self._check_requests(exchange, request_ids)
         if self._connections >= self._settings.reads_at_once:
             raise RequestOverLimit(503, "reads_at_once", "the gateway has as many connections as it takes")
+        asked = self._read_call(exchange, message)
+        # What is asked may be answered from an earlier call: a token that is new here is asked about first.
+        is_known = asked is None or self._facts(exchange).has_let_in(inbound)
+        if not is_known and await self._admit(exchange, knows) is None:
+            return
         try:
-            asked = self._read_call(exchange, message)
             is_keyed = self._keyed is not None and asked is not None and asked.given is not None
             if is_keyed and asked is not None:
                 _check_key(exchange, knows, asked)
@@ -512,6 +519,11 @@ class Answering:
             reached = await self._forward_get(exchange, scope, cursor)
             if reached in (Reached.ANSWERED, Reached.LEFT):
                 return
+        admitted = await self._admit(exchange, knows)
+        if admitted is None:
+            return
+        if admitted is Admitted.UNKNOWN:
+            reached = Reached.UNREACHABLE
         closing = self._closings.find(scope, token) if token is not None else None
         if not is_call and reached is not Reached.UNREACHABLE:
             assert self._legs is not None
@@ -587,6 +599,25 @@ class Answering:
             raise RequestRefused(404, "mcp-session-id", "the session has ended") from None
         finally:
             watched.close()
+
+    async def _admit(self, exchange: Exchange, knows: Capabilities) -> Admitted | None:
+        """Ask the upstream about who reads, where nothing else says who it is; None once it was refused."""
+        inbound = exchange.inbound
+        if not knows.has_sessions or inbound.authorization is None or exchange.identity.principal is not None:
+            return Admitted.YES
+        facts = self._facts(exchange)
+        judged: Admitted | Refusal = Admitted.YES
+
+        async def judge() -> None:
+            nonlocal judged
+            judged = await self._admission.judge(facts, inbound, exchange.upstream, exchange.request)
+
+        if not await run_while_present(exchange.receive, judge):
+            return None
+        if isinstance(judged, Refusal):
+            await send_answer(exchange.send, judged.status, _without_length(judged.headers), judged.body)
+            return None
+        return judged
 
     async def _forward_get(self, exchange: Exchange, scope: Scope, cursor: str | None) -> Reached | None:
         assert self._across is not None

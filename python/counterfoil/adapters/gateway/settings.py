@@ -18,7 +18,7 @@ OnLedgerFailure = Literal["refuse", "relay-unresumable"]
 OnStandaloneGap = Literal["refresh", "warn", "refuse"]
 
 
-_MAY_BE_ZERO = ("adopt_s", "adopt_settle_ms", "prime_after_ms", "resume_grace_s")
+_MAY_BE_ZERO = ("adopt_s", "adopt_settle_ms", "prime_after_ms", "vouch_s", "resume_grace_s")
 
 
 def read_adopt_scopes(texts: tuple[str, ...]) -> dict[str, AdoptScope]:
@@ -72,6 +72,9 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Sessions that one principal may have in use; one that was silent for `window_age_s` is none."""
     known_sessions: int = 20_000
     """Sessions of which facts are remembered; the longest unused is forgotten first."""
+    vouch_s: float = 30.0
+    """How long the upstream's yes to an `Authorization` stands, before it is asked again about a reader that
+    comes back with it; 0 asks every time.  It is asked only where no principal is configured."""
     notice_every_s: float = 10.0
     """The least time between two notices of one standalone stream's loss."""
     standalone_linger_s: float = 300.0
