@@ -7,6 +7,7 @@ They run in one process, each with a store of its own, so that a test sees into 
 from __future__ import annotations
 
 import os
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -17,12 +18,13 @@ import httpx2
 from counterfoil.adapters.gateway.application import Gateway
 from counterfoil.adapters.gateway.settings import GatewaySettings
 from counterfoil.adapters.peers.directory import SocketDirectory
+from counterfoil.adapters.peers.lookup import make_lookup
 from counterfoil.adapters.peers.members import Members
-from counterfoil.adapters.peers.peers import PeerPace, Peers
-from counterfoil.adapters.serving import serving
+from counterfoil.adapters.peers.peers import Network, PeerPace, Peers
+from counterfoil.adapters.serving import ServerTls, listen, serving
 from counterfoil.limits import Limits
 from counterfoil.model.verdicts import New, ResumeVerdict
-from counterfoil.native import KeyRing
+from counterfoil.native import KeyRing, Scope, StreamToken
 from counterfoil.stores.replay.store import ReplayStore
 from gateway_kit import KEYS, Exchange, Raw, Upstream
 
@@ -34,9 +36,10 @@ class Worker:
         limits = settings.pop("limits", Limits())
         scope = settings.pop("scope", None)
         pace = settings.pop("pace", PeerPace())
+        network = settings.pop("network", None)
         self.verdicts: list[ResumeVerdict] = []
         self.store = ReplayStore(limits=limits, keys=keys)
-        self.peers = Peers(members, keys, pace=pace)
+        self.peers = Peers(members, keys, pace=pace, network=network)
         self.gateway = Gateway(
             upstream=upstream,
             store=self.store,
@@ -82,6 +85,16 @@ class Workers:
             client.fields = dict(self.clients[0].fields)
 
 
+def cursor_of(session: str, *, owner: int, keys: KeyRing = KEYS, seed: int = 0, kind: Any = "call") -> str:
+    """Return an ID that `keys` signed for a stream that nobody holds."""
+    name = seed.to_bytes(12, "big")
+    request_id = 5 if kind == "call" else None
+    token = StreamToken.mint(kind=kind, random=name, request_id=request_id, owner=owner)
+    scope = Scope(session=session)
+    epoch, digest = "AAAAAAAAAAA", "AAAAAAAAAAA"
+    return str(keys.event_id(scope, stream=token, epoch=epoch, sequence=1, digest=digest))
+
+
 class Held:
     """A call that sends two notes, waits to be let go, and answers."""
 
@@ -102,9 +115,45 @@ class Held:
 
 async def until(condition: Callable[[], object]) -> None:
     """Wait for what follows by itself, such as a count behind an answer that has been read."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         while not condition():  # noqa: ASYNC110 counters ring no bell
             await anyio.sleep(0.01)
+
+
+@asynccontextmanager
+async def replicas(
+    upstream: Upstream, directory: Path, *, opens: bool = True, tls: ServerTls | None = None, **settings: Any
+) -> AsyncIterator[Workers]:
+    """Serve a scripted upstream and two gateways that reach each other by TCP only."""
+    host = Workers(directory)
+    listeners = {name: listen() for name in ("a", "b")}
+    scheme = "https" if tls is not None else "http"
+    peers = tuple(
+        f"{name}={scheme}://localhost:{listener.getsockname()[1]}" for name, listener in listeners.items()
+    )
+
+    def context() -> ssl.SSLContext:
+        assert tls is not None
+        made = ssl.create_default_context(cafile=tls.ca)
+        made.load_cert_chain(tls.certificate, tls.key)
+        return made
+
+    with anyio.fail_after(60):
+        async with AsyncExitStack() as stack:
+            port = await stack.enter_async_context(serving(upstream))
+            http = await stack.enter_async_context(httpx2.AsyncClient(timeout=20))
+            for name, listener in listeners.items():
+                sockets = SocketDirectory(directory / name)
+                members = Members(sockets, worker=1, incarnation=7, workers=1, name=name)
+                network = Network(listener=listener, tls=tls, find=make_lookup(name, peers, tls=context))
+                worker = Worker(f"http://127.0.0.1:{port}/mcp", members, network=network, **settings)
+                worker.port = await stack.enter_async_context(serving(worker.gateway))
+                host.each.append(worker)
+                host.clients.append(Raw(http, worker.url))
+            await until(lambda: all(len(worker.peers.members.places()) == 2 for worker in host.each))
+            if opens:
+                await host.initialize()
+            yield host
 
 
 @asynccontextmanager
@@ -113,7 +162,7 @@ async def workers(
 ) -> AsyncIterator[Workers]:
     """Serve a scripted upstream and `count` gateways in front of it."""
     host = Workers(directory)
-    with anyio.fail_after(30):  # nothing here takes long: what waits, waits for ever
+    with anyio.fail_after(60):  # nothing here takes long: what waits, waits for ever
         async with AsyncExitStack() as stack:
             port = await stack.enter_async_context(serving(upstream))
             http = await stack.enter_async_context(httpx2.AsyncClient(timeout=20))

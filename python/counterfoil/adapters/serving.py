@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import ssl
 import stat
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.lowlevel
+import msgspec
 
 if TYPE_CHECKING:
     import uvicorn
@@ -51,6 +53,14 @@ def listen_unix(path: str) -> socket.socket:
     return listener
 
 
+class ServerTls(msgspec.Struct, frozen=True):
+    """Files in PEM by which a listener speaks TLS; with `ca` its clients need a certificate signed by it."""
+
+    certificate: str
+    key: str
+    ca: str | None = None
+
+
 async def serve_app(
     app: Any,
     listener: socket.socket,
@@ -58,6 +68,7 @@ async def serve_app(
     *,
     grace_s: float = 5.0,
     head_deadline_s: float = HEAD_DEADLINE_S,
+    tls: ServerTls | None = None,
 ) -> None:
     """Serve until `stop` is set, then give open responses `grace_s` to end.  Closes the listener.
 
@@ -67,9 +78,9 @@ async def serve_app(
     import sniffio
 
     if sniffio.current_async_library() == "trio":
-        await _serve_by_hypercorn(app, listener, stop, grace_s)
+        await _serve_by_hypercorn(app, listener, stop, grace_s, tls)
     else:
-        await _serve_by_uvicorn(app, listener, stop, grace_s, head_deadline_s)
+        await _serve_by_uvicorn(app, listener, stop, grace_s, head_deadline_s, tls)
 
 
 @asynccontextmanager
@@ -91,9 +102,14 @@ async def serving(app: Any) -> AsyncIterator[int]:
 
 
 async def _serve_by_uvicorn(
-    app: Any, listener: socket.socket, stop: anyio.Event, grace_s: float, head_deadline_s: float
+    app: Any,
+    listener: socket.socket,
+    stop: anyio.Event,
+    grace_s: float,
+    head_deadline_s: float,
+    tls: ServerTls | None,
 ) -> None:
-    server = _make_uvicorn(app, grace_s, head_deadline_s)
+    server = _make_uvicorn(app, grace_s, head_deadline_s, tls)
 
     async def end() -> None:
         await stop.wait()
@@ -149,7 +165,7 @@ def _with_head_deadline(seconds: float) -> type[Any] | str:
     return Protocol
 
 
-def _make_uvicorn(app: Any, grace_s: float, head_deadline_s: float) -> uvicorn.Server:
+def _make_uvicorn(app: Any, grace_s: float, head_deadline_s: float, tls: ServerTls | None) -> uvicorn.Server:
     import uvicorn
 
     class Server(uvicorn.Server):
@@ -169,16 +185,29 @@ def _make_uvicorn(app: Any, grace_s: float, head_deadline_s: float) -> uvicorn.S
         backlog=CONNECTION_QUEUE,
         # whole seconds there; None would wait for every open stream
         timeout_graceful_shutdown=max(1, round(grace_s)),
+        ssl_certfile=tls.certificate if tls is not None else None,
+        ssl_keyfile=tls.key if tls is not None else None,
+        ssl_ca_certs=tls.ca if tls is not None else None,
+        ssl_cert_reqs=_client_certificates(tls),
     )
     return Server(config)
 
 
-async def _serve_by_hypercorn(app: Any, listener: socket.socket, stop: anyio.Event, grace_s: float) -> None:
+def _client_certificates(tls: ServerTls | None) -> ssl.VerifyMode:
+    return ssl.CERT_REQUIRED if tls is not None and tls.ca is not None else ssl.CERT_NONE
+
+
+async def _serve_by_hypercorn(
+    app: Any, listener: socket.socket, stop: anyio.Event, grace_s: float, tls: ServerTls | None
+) -> None:
     from hypercorn.config import Config
     from hypercorn.trio import serve
 
     config = Config.from_mapping(backlog=CONNECTION_QUEUE)  # it listens on our socket anew
     config.bind = [f"fd://{listener.detach()}"]
+    if tls is not None:
+        config.certfile, config.keyfile, config.ca_certs = tls.certificate, tls.key, tls.ca
+        config.verify_mode = _client_certificates(tls)
     config.accesslog = None
     config.errorlog = None
     config.include_server_header = False

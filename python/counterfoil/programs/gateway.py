@@ -37,9 +37,11 @@ from counterfoil.adapters.gateway.config import (
 from counterfoil.adapters.gateway.routes import Route, make_routes_to
 from counterfoil.adapters.gateway.scopes import HeaderSource, JwtSource, Scopes, Source
 from counterfoil.adapters.gateway.upstream_url import UrlUpstream
+from counterfoil.adapters.peers.directory import SocketDirectory
+from counterfoil.adapters.peers.lookup import make_lookup
 from counterfoil.adapters.peers.members import Members
-from counterfoil.adapters.peers.peers import PeerPace, Peers
-from counterfoil.adapters.serving import listen, listen_unix, serve_app
+from counterfoil.adapters.peers.peers import Network, PeerPace, Peers
+from counterfoil.adapters.serving import ServerTls, listen, listen_unix, serve_app
 from counterfoil.adapters.workers.orders import WorkerOrders, read_orders
 from counterfoil.adapters.workers.supervisor import Supervisor
 from counterfoil.adapters.workers.workers_admin import WorkersFacts
@@ -64,6 +66,9 @@ _FLAGS = {
     "max_revision": "gateway.max_revision",
     "retry_ms": "gateway.retry_ms",
     "workers": "serve.workers",
+    "self": "serve.self_name",
+    "peers": "serve.peers",
+    "peer_listen": "serve.peer_listen",
 }
 
 
@@ -83,6 +88,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="processes on that address (default 1); any resumes any stream",
     )
+    parser.add_argument("--self", metavar="NAME", help="this host's name among the replicas")
+    parser.add_argument(
+        "--peers",
+        type=lambda text: tuple(text.split(",")),
+        metavar="NAME=URL,...",
+        help="the replicas and where they are reached, or dns:NAME:PORT; any of them resumes any stream",
+    )
+    parser.add_argument("--peer-listen", metavar="HOST:PORT", help="where the other replicas reach this one")
     parser.add_argument(
         "--backend", choices=("asyncio", "trio"), help="asyncio by uvicorn (default), or trio by hypercorn"
     )
@@ -127,8 +140,7 @@ def run(arguments: argparse.Namespace) -> int:
     orders = read_orders()
     if orders is not None:
         log_to_stderr(worker=orders.worker)
-        anyio.run(serve_as_worker, orders, backend=orders.config.serve.backend)
-        return 0
+        return anyio.run(serve_as_worker, orders, backend=orders.config.serve.backend)
     if arguments.status:
         return show_status(arguments.admin, as_json=arguments.json)
 
@@ -181,12 +193,31 @@ def build_gateway(
         settings=config.gateway,
         limits=config.limits,
         ledger=ledger,
-        peers=Peers(members, keys, pace=_pace_of(config)) if members is not None else None,
+        peers=_peers_of(config, members, keys) if members is not None else None,
     )
 
 
-def _pace_of(config: GatewayConfig) -> PeerPace:
-    return PeerPace(stream_silence_s=2 * config.gateway.beat_s + 5)
+def _peers_of(config: GatewayConfig, members: Members, keys: KeyRing) -> Peers:
+    pace = PeerPace(stream_silence_s=2 * config.gateway.beat_s + 5)
+    serve_config = config.serve
+    if not serve_config.peers or serve_config.peer_listen is None:
+        return Peers(members, keys, pace=pace)
+    find = make_lookup(serve_config.self_name or "", serve_config.peers, tls=lambda: _peer_tls(serve_config))
+    host, port = split_address(serve_config.peer_listen, key="serve.peer_listen")
+    certificate, key = serve_config.peer_certificate, serve_config.peer_key
+    tls = None
+    if certificate is not None and key is not None:
+        tls = ServerTls(certificate, key, serve_config.peer_ca)
+    listener = listen(host, port + members.own.place.worker - 1)
+    return Peers(members, keys, pace=pace, network=Network(listener=listener, tls=tls, find=find))
+
+
+def _peer_tls(serve_config: ServeConfig) -> ssl.SSLContext:
+    """How a peer's certificate is verified, and which one it is shown."""
+    context = ssl.create_default_context(cafile=serve_config.peer_ca)
+    if serve_config.peer_certificate is not None:
+        context.load_cert_chain(serve_config.peer_certificate, serve_config.peer_key)
+    return context
 
 
 def _tell_ephemeral() -> None:
@@ -206,10 +237,21 @@ async def serve(config: GatewayConfig) -> None:
 
 
 async def _serve(config: GatewayConfig, ledger: Ledger | None) -> None:
+    with ExitStack() as stack:
+        members = None
+        if config.serve.peers:
+            directory = SocketDirectory(config.serve.sockets or stack.enter_context(_sockets()))
+            life = os.urandom(1)[0]
+            name = config.serve.self_name or ""
+            members = Members(directory, worker=1, incarnation=life, workers=1, name=name)
+        await _serve_alone(config, ledger, members)
+
+
+async def _serve_alone(config: GatewayConfig, ledger: Ledger | None, members: Members | None) -> None:
     host, port = split_address(config.serve.listen)
     listener = listen(host, port)
     stop = anyio.Event()
-    gateway = build_gateway(config, ledger)
+    gateway = build_gateway(config, ledger, members)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_stop_at_signal, stop, gateway)
         if config.serve.admin is not None:
@@ -220,16 +262,31 @@ async def _serve(config: GatewayConfig, ledger: Ledger | None) -> None:
         tasks.cancel_scope.cancel()
 
 
-async def serve_as_worker(orders: WorkerOrders) -> None:
-    """Serve on the inherited socket until SIGTERM or SIGINT, or until the supervisor is gone."""
+async def serve_as_worker(orders: WorkerOrders) -> int:
+    """Serve on the inherited socket until SIGTERM or SIGINT, or until the supervisor is gone.
+
+    Returns 1 where the gateway itself ended: another life takes its place.
+    """
     stop = anyio.Event()
     gateway = build_gateway(orders.config, members=orders.members())
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_stop_at_signal, stop, gateway)
         tasks.start_soon(_stop_at_end_of, orders.lifeline, stop, gateway)
         listener = socket.socket(fileno=orders.listener)
+        tasks.start_soon(_stop_with, gateway, stop)
         await serve_app(gateway, listener, stop, grace_s=orders.config.serve.drain_s)
         tasks.cancel_scope.cancel()
+    return 0 if gateway.is_draining else 1
+
+
+async def _stop_with(gateway: Gateway, stop: anyio.Event) -> None:
+    """Stop the server of a gateway that has ended by an error: it would refuse whatever comes."""
+    await gateway.ended.wait()
+    if not gateway.is_draining:
+        _log().error(
+            "%s", json.dumps({"event": "gateway-ended", "note": "an error ended it; it is told above"})
+        )
+    stop.set()
 
 
 def supervise(config: GatewayConfig, reread: Callable[[], GatewayConfig]) -> int:
@@ -239,9 +296,7 @@ def supervise(config: GatewayConfig, reread: Callable[[], GatewayConfig]) -> int
         listener = stack.enter_context(listen(host, port))
         directory = config.serve.sockets
         if directory is None:
-            directory = stack.enter_context(
-                TemporaryDirectory(prefix="counterfoil-", dir=os.environ.get("RUNTIME_DIRECTORY"))
-            )
+            directory = stack.enter_context(_sockets())
         if config.serve.keys is None:
             file = stack.enter_context(_ephemeral_keys())
             config = msgspec.structs.replace(config, serve=msgspec.structs.replace(config.serve, keys=file))
@@ -280,6 +335,10 @@ async def _obey_signals(supervisor: Supervisor, tasks: TaskGroup) -> None:
             else:
                 _log().info("%s", json.dumps({"event": "draining", "signal": number.name}))
                 supervisor.drain()
+
+
+def _sockets() -> TemporaryDirectory[str]:
+    return TemporaryDirectory(prefix="counterfoil-", dir=os.environ.get("RUNTIME_DIRECTORY"))
 
 
 @contextmanager

@@ -6,7 +6,7 @@ Where there is one process there is none of this.  Nothing here decides on a str
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import anyio
 import msgspec
@@ -62,13 +62,32 @@ class Across:
 
     # --- resumes
 
-    async def forward_get(self, passing: Passing, cursor: str | None) -> Reached | None:
+    def is_home(self, scope: Scope, cursor: str | None) -> bool:
+        """Whether the standalone stream of a session lives here, or did when the cursor was given."""
+        if self.peers.home_of(scope) == self.peers.own.place:
+            return True
+        try:
+            owner = EventId.parse(cursor).stream.owner if cursor is not None else 0
+        except (ForeignEventId, MalformedEventId, UnknownEventIdVersion):
+            return False
+        return owner == self.peers.own.number
+
+    async def forward_get(
+        self, passing: Passing, cursor: str | None, *, stops_foreign: bool
+    ) -> Reached | None:
         """Have the owner of a stream answer its resume; None where this process decides.
 
         Only a cursor that is verified here leaves this process.  A standalone stream whose owner is gone, or
         that was asked for without a cursor that counts, is answered at its session's home.
         """
-        event_id = _read_id(cursor)
+        try:
+            event_id = EventId.parse(cursor) if cursor is not None else None
+        except MalformedEventId:
+            return None
+        except (ForeignEventId, UnknownEventIdVersion):
+            if stops_foreign:
+                return None
+            event_id = None
         if event_id is None or self.peers.keys.check(passing.scope, event_id) != KeyCheck.VERIFIED:
             if event_id is not None and event_id.stream.kind == "call":
                 return None
@@ -262,12 +281,6 @@ def learn_news(facts: SessionFacts, news: SessionNews) -> None:
 
 def _sorted(names: frozenset[str] | None) -> tuple[str, ...] | None:
     return tuple(sorted(names)) if names is not None else None
-
-
-def _read_id(cursor: str | None) -> EventId | None:
-    with suppress(ForeignEventId, MalformedEventId, UnknownEventIdVersion):
-        return EventId.parse(cursor) if cursor is not None else None
-    return None
 
 
 def _without_cursor(passing: Passing) -> Passing:

@@ -514,9 +514,10 @@ class Answering:
             await self._pass(exchange)
             return
         scope = exchange.scope(inbound.session if knows.has_sessions else None)
-        reached = None
+        reached, is_home = None, True
         if self._across is not None and exchange.via is None:
             reached = await self._forward_get(exchange, scope, cursor)
+            is_home = self._across.is_home(scope, cursor)
             if reached in (Reached.ANSWERED, Reached.LEFT):
                 return
         admitted = await self._admit(exchange, knows)
@@ -525,7 +526,7 @@ class Answering:
         if admitted is Admitted.UNKNOWN:
             reached = Reached.UNREACHABLE
         closing = self._closings.find(scope, token) if token is not None else None
-        if not is_call and reached is not Reached.UNREACHABLE:
+        if not is_call and is_home:
             assert self._legs is not None
             refusal = await self._legs.ensure(tasks, scope, exchange.upstream, exchange.request)
             if refusal is not None:
@@ -624,7 +625,9 @@ class Answering:
         if self._is_full():
             return None
         with self._counted():
-            return await self._across.forward_get(self._passing(exchange, scope), cursor)
+            return await self._across.forward_get(
+                self._passing(exchange, scope), cursor, stops_foreign=self._settings.foreign_ids == "stop"
+            )
 
     def _passing(self, exchange: Exchange, scope: Scope) -> Passing:
         return Passing(

@@ -88,7 +88,10 @@ class Gateway:
             ledger,
             self._across,
         )
-        self._is_draining = False
+        #: Whether it prepares to stop.
+        self.is_draining = False
+        #: Set when it has stopped running, by whatever.
+        self.ended = anyio.Event()
         self._routes = make_routes(upstream)
         self._scopes = scope or Scopes()
         self._guards = Guards(self.settings.allow_hosts, self.settings.allow_origins)
@@ -102,11 +105,11 @@ class Gateway:
     @property
     def is_ready(self) -> bool:
         """Whether new requests should come here: it runs, and does not drain."""
-        return self._tasks is not None and not self._is_draining
+        return self._tasks is not None and not self.is_draining
 
     def drain(self) -> None:
         """Prepare to stop: no longer ready, standalone streams end and may come again, calls go on."""
-        self._is_draining = True
+        self.is_draining = True
         self._answering.draining.begin()
 
     async def statistics(self) -> ReplayStatistics | None:
@@ -124,6 +127,7 @@ class Gateway:
                 yield
             finally:
                 self._tasks = None
+                self.ended.set()
                 tasks.cancel_scope.cancel()
 
     @asynccontextmanager

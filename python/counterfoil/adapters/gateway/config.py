@@ -82,6 +82,17 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Processes on the one listening socket; they ask each other, so any of them answers for any stream."""
     sockets: str | None = None
     """The directory of the workers' sockets; without it one is made, and removed in the end."""
+    self_name: str | None = None
+    """This host's name among the replicas; with `dns:` the address that the others see."""
+    peers: tuple[str, ...] = ()
+    """The replicas, `NAME=http://HOST:PORT` each (this one may be among them), or one `dns:NAME:PORT`."""
+    peer_listen: str | None = None
+    """Where the other replicas reach worker 1; worker k listens at the port + k - 1."""
+    peer_certificate: str | None = None
+    """A PEM file with the certificate of the peer listener; with it and its key the listener speaks TLS."""
+    peer_key: str | None = None
+    peer_ca: str | None = None
+    """A PEM file with the authorities that sign the peers' certificates, in both directions."""
     replicas: int = 1
     """How many gateways share the keys; more than one needs `keys`."""
     scope: str | None = None
@@ -192,6 +203,7 @@ def _check(config: GatewayConfig) -> None:
         raise ConfigError("serve.workers", f"between 1 and {MAX_WORKERS}")
     if config.serve.workers > 1 and config.serve.ledger is not None:
         raise ConfigError("serve.ledger", "one process owns a ledger: run it with one worker")
+    _check_peers(config.serve)
     if config.serve.backend not in get_args(Backend):
         raise ConfigError("serve.backend", "asyncio or trio")
     if config.gateway.adopt_s > config.limits.grace_s:
@@ -207,6 +219,20 @@ def _check(config: GatewayConfig) -> None:
         host, _ = split_address(config.serve.admin, key="serve.admin")
         if host not in ("127.0.0.1", "::1", "localhost"):
             raise ConfigError("serve.admin", f"{host} is not loopback: use unix:PATH or 127.0.0.1:PORT")
+
+
+def _check_peers(serve: ServeConfig) -> None:
+    if not serve.peers:
+        return
+    if serve.self_name is None or serve.peer_listen is None:
+        raise ConfigError("serve.peers", "replicas need --self NAME and serve.peer_listen HOST:PORT too")
+    if serve.keys is None:
+        raise ConfigError("serve.keys", "replicas need one key file: counterfoil keys new FILE")
+    if (serve.peer_certificate is None) != (serve.peer_key is None):
+        raise ConfigError("serve.peer_key", "a certificate and its key come together")
+    if serve.ledger is not None:
+        raise ConfigError("serve.ledger", "one process owns a ledger: replicas cannot share it")
+    split_address(serve.peer_listen, key="serve.peer_listen")
 
 
 def _check_source(serve: ServeConfig, name: str, source: str | None) -> None:

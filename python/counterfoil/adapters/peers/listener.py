@@ -142,6 +142,8 @@ class PeerApp:
             await self._inbox.answer_forwarded(request, receive, holding.send_answer)
 
         await holding.run(answer)
+        if not holding.is_decided:
+            await holding.end(write_line(Gone()))  # it does not run any more, or not yet
 
 
 class _Holding:
@@ -150,7 +152,7 @@ class _Holding:
     def __init__(self, send: Send) -> None:
         self._send = send
         self._has_begun = False
-        self._is_decided = False
+        self.is_decided = False
         self._head = b""
         self._sending = anyio.Lock()
 
@@ -164,7 +166,7 @@ class _Holding:
         while True:
             await anyio.sleep(INTERIM_S)
             async with self._sending:
-                if self._is_decided and not self._head:
+                if self.is_decided and not self._head:
                     return
                 # Whole, or nobody could read what follows; the write deadline is the server's.
                 with anyio.move_on_after(INTERIM_S, shield=True):
@@ -179,14 +181,14 @@ class _Holding:
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
 
     async def end(self, data: bytes) -> None:
-        self._is_decided = True
+        self.is_decided = True
         await self._piece(data, more=False)
 
     async def send_answer(self, message: Message) -> None:
         """ASGI's `send` for the part that answers: its head becomes a line, and leaves with what follows."""
         if message["type"] == "http.response.start":
             headers = tuple((bytes(name), bytes(value)) for name, value in message["headers"])
-            self._is_decided = True
+            self.is_decided = True
             self._head = write_line(Head(message["status"], headers))
             return
         async with self._sending:

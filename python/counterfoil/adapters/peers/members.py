@@ -61,10 +61,6 @@ class Members:
             raise ConfigError("self", "a replica among others needs its own name: --self NAME")
         self._replicas = numbered
 
-    @property
-    def has_others(self) -> bool:
-        return self._workers > 1 or bool(self._replicas) or len(self.places()) > 1
-
     def places(self) -> list[Place]:
         """Return every place, this process's own among them, in the same order everywhere."""
         own = self.own.place

@@ -6,9 +6,10 @@ Every way out is bounded in time and in number; a peer that says nothing is neve
 from __future__ import annotations
 
 import logging
+import socket
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 
 import anyio
@@ -19,12 +20,12 @@ from counterfoil.adapters.peers.carrying import AnswerCut, Reached, carry_answer
 from counterfoil.adapters.peers.channel import Reply, open_reply
 from counterfoil.adapters.peers.checking import StreamCheck
 from counterfoil.adapters.peers.listener import Inbox, PeerApp, PeerCounts
-from counterfoil.adapters.peers.members import Members
+from counterfoil.adapters.peers.members import Members, Replica
 from counterfoil.adapters.peers.owners import Owner, Place, choose_home
 from counterfoil.adapters.peers.seals import HEADER, Seals
 from counterfoil.adapters.peers.wire import Envelope, Forwarded, Line, Request, parts_of, write_envelope
-from counterfoil.adapters.serving import listen_unix, serve_app
-from counterfoil.errors import PeerAbsent, PeerBroken, PeerError
+from counterfoil.adapters.serving import ServerTls, listen_unix, serve_app
+from counterfoil.errors import ConfigError, PeerAbsent, PeerBroken, PeerError
 from counterfoil.native import KeyRing, Scope, StreamToken
 
 _LOGGER = logging.getLogger("counterfoil.gateway")
@@ -45,6 +46,19 @@ class PeerPace(msgspec.Struct, frozen=True, kw_only=True):
     questions_at_once: int = 256
 
 
+class Network(msgspec.Struct, frozen=True, kw_only=True):
+    """How other hosts reach this process, and where they are looked up.
+
+    `listener` takes their connections.  `find` returns who the other replicas are now; it is asked every
+    `every_s`, so that they may come and go.
+    """
+
+    listener: socket.socket
+    tls: ServerTls | None = None
+    find: Callable[[], Awaitable[Mapping[str, Replica]]] | None = None
+    every_s: float = 2.0
+
+
 class Peers:
     """The other processes.  `running()` listens for them; asking and telling needs no listener."""
 
@@ -54,8 +68,10 @@ class Peers:
         keys: KeyRing,
         *,
         pace: PeerPace | None = None,
+        network: Network | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        self._network = network
         self.members = members
         self.keys = keys
         self.pace = pace or PeerPace()
@@ -77,25 +93,48 @@ class Peers:
 
     @asynccontextmanager
     async def running(self, inbox: Inbox, *, max_body_bytes: int) -> AsyncIterator[None]:
-        """Listen on this life's socket while the block is open."""
+        """Listen on this life's socket, and for other hosts, while the block is open."""
         own = self.own
         app = PeerApp(inbox, own, self.taken, max_body_bytes=max_body_bytes)
         listener = listen_unix(self.members.directory.socket_of(own.place.worker, own.incarnation))
         self.members.directory.remove_others(own.place.worker, own.incarnation)
         stop = anyio.Event()
-        ending = anyio.CancelScope(shield=True)  # a server that is cancelled leaves its socket open
+        # A server that is cancelled leaves its socket open.
+        endings = [anyio.CancelScope(shield=True) for _ in range(2)]
         async with anyio.create_task_group() as tasks:
 
             async def serve() -> None:
-                with ending:
+                with endings[0]:
                     await serve_app(app, listener, stop, grace_s=0.2)
 
+            async def serve_hosts(network: Network) -> None:
+                sealed = PeerApp(inbox, own, self.taken, max_body_bytes=max_body_bytes, seals=self.seals)
+                with endings[1]:
+                    await serve_app(sealed, network.listener, stop, grace_s=0.2, tls=network.tls)
+
             tasks.start_soon(serve)
+            looking = anyio.CancelScope()
+            if self._network is not None:
+                tasks.start_soon(serve_hosts, self._network)
+                tasks.start_soon(self._look_up, self._network, looking)
             try:
                 yield
             finally:
                 stop.set()
-                ending.deadline = anyio.current_time() + _END_S
+                looking.cancel()
+                for ending in endings:
+                    ending.deadline = anyio.current_time() + _END_S
+
+    async def _look_up(self, network: Network, looking: anyio.CancelScope) -> None:
+        """Follow who the other replicas are; what cannot be looked up stays as it was."""
+        with looking:
+            while network.find is not None:
+                try:
+                    self.members.set_replicas(await network.find())
+                except (OSError, ConfigError) as error:
+                    self.counts["lookup-failed"] += 1
+                    _LOGGER.warning('{"event":"peers-unknown","why":"%s"}', type(error).__name__)
+                await anyio.sleep(network.every_s)
 
     # --- forwarding
 

@@ -37,6 +37,7 @@ class WorkerOrders(msgspec.Struct, frozen=True, kw_only=True):
             worker=self.worker,
             incarnation=self.incarnation,
             workers=self.config.serve.workers,
+            name=self.config.serve.self_name or "",
         )
 
 

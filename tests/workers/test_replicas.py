@@ -1,0 +1,269 @@
+"""Replicas reach each other by TCP: sealed with the key ring, verified before they are believed."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import msgspec
+import pytest
+from counterfoil.adapters.peers.lookup import make_lookup
+from counterfoil.adapters.peers.members import Replica
+from counterfoil.adapters.peers.owners import replica_number
+from counterfoil.adapters.peers.peers import PeerPace
+from counterfoil.adapters.peers.seals import HEADER, Seals
+from counterfoil.adapters.peers.wire import Envelope, Report, Said, write_envelope, write_line
+from counterfoil.adapters.serving import ServerTls
+from counterfoil.errors import ConfigError
+from counterfoil.native import KeyRing
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+from gateway_kit import KEYS, Upstream, in_band
+from workers_kit import Held, Worker, cursor_of, replicas, until
+
+pytestmark = pytest.mark.anyio
+
+
+async def resumes_over_there(host: Any, held: Held) -> None:
+    async with host.clients[0].call(5) as stream:
+        first = (await stream.next()).id
+        await stream.message()
+    async with host.clients[1].get(first) as stream:
+        assert 'via="b/1"' in stream.claim
+        await stream.message()
+        held.go.set()
+        assert (await stream.rest())[-1]["result"] == "done"
+    await until(lambda: host.each[1].forwards("answered") == 1)
+
+
+async def test_a_resume_at_the_other_replica_gets_everything(folder: Path) -> None:
+    held = Held()
+    async with replicas(Upstream(held), folder) as host:
+        await resumes_over_there(host, held)
+        assert host.each[0].peers.taken.requests["Forwarded"] == 1
+        assert not host.each[0].peers.seals.refused
+
+
+@pytest.fixture
+def tls(folder: Path) -> ServerTls:
+    """A certificate for `localhost` that is its own authority."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(tz=UTC)
+    building = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    building = building.not_valid_before(now - timedelta(hours=1)).not_valid_after(now + timedelta(hours=1))
+    building = building.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    names = x509.SubjectAlternativeName([x509.DNSName("localhost")])
+    own = building.add_extension(names, critical=False).sign(key, hashes.SHA256())
+    (folder / "certificate").write_bytes(own.public_bytes(Encoding.PEM))
+    (folder / "key").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    certificate = str(folder / "certificate")
+    return ServerTls(certificate, str(folder / "key"), certificate)
+
+
+async def test_it_is_carried_by_tls_where_that_is_configured(folder: Path, tls: ServerTls) -> None:
+    held = Held()
+    async with replicas(Upstream(held), folder, tls=tls) as host:
+        await resumes_over_there(host, held)
+
+
+def port_of(worker: Worker) -> int:
+    network = worker.peers._network
+    assert network is not None
+    (replica,) = worker.peers.members._replicas.values()
+    return replica.port
+
+
+async def test_a_request_without_a_seal_or_with_a_wrong_or_an_old_one_is_refused_and_counted(
+    folder: Path,
+) -> None:
+    async with replicas(Upstream(), folder) as host, httpx2.AsyncClient() as http:
+        taker = host.each[0]
+        url = f"http://localhost:{port_of(host.each[1])}/"
+        place = taker.peers.own.place
+        envelope = Envelope(replica=place.replica, worker=1, incarnation=None, request=Report())
+        body = write_envelope(envelope)
+        other = Seals(KeyRing.from_secret(b"2" * 32, made_s=1), taker.peers.seals._clock)
+        late = Seals(KEYS, lambda: taker.peers.seals._clock() - 3600)
+        good = host.each[1].peers.seals.make(body)
+        tried = [
+            ("missing", None, body),
+            ("missing", b"nonsense", body),
+            ("key", other.make(body), body),
+            ("stale", late.make(body), body),
+            ("forged", good, body + b"\0"),
+        ]
+        for why, seal, sent in tried:
+            before = taker.peers.taken.refused[why]
+            headers = [(HEADER, seal)] if seal is not None else []
+            assert (await http.post(url, content=sent, headers=headers)).status_code == 401
+            assert taker.peers.taken.refused[why] == before + 1
+        answers = [(await http.post(url, content=body, headers=[(HEADER, good)])) for _ in range(2)]
+        assert [answer.status_code for answer in answers] == [200, 401]
+        assert taker.peers.taken.refused["replayed"] == 1
+        metrics, _ = await taker.gateway.report()
+        assert b'counterfoil_peer_refusals_total{why="replayed"} 1\n' in metrics
+        assert taker.peers.taken.requests["Report"] == 1
+
+
+async def test_a_replica_that_is_not_there_is_held_for_and_then_asked_for_later(folder: Path) -> None:
+    """Its port is closed, or nobody here knows of it: neither says that its streams are gone."""
+    held = Held()
+    async with replicas(Upstream(held), folder, pace=PeerPace(hold_s=0.3)) as host:
+        async with host.clients[0].call(5) as stream:
+            first = (await stream.next()).id
+        asking = host.each[1].peers.members
+        for found in ({}, {"a": Replica("a", "127.0.0.1", 1)}):
+            asking.set_replicas(found)
+            began = anyio.current_time()
+            async with host.clients[1].get(first) as stream:
+                assert "why=store" in stream.claim
+                assert "next=retry" in stream.claim
+            assert 0.2 < anyio.current_time() - began < 2
+        held.go.set()
+
+
+async def test_another_life_of_a_replica_says_that_the_stream_is_gone(folder: Path) -> None:
+    async with replicas(Upstream(), folder) as host:
+        own = host.each[0].peers.own
+        earlier = msgspec.structs.replace(own, incarnation=own.incarnation - 1)
+        cursor = cursor_of(host.clients[0].fields["mcp-session-id"], owner=earlier.number)
+        with anyio.fail_after(2):
+            async with host.clients[1].get(cursor) as stream:
+                (error,) = await stream.rest()
+        assert in_band(error)["why"] == "unknown-stream"
+        assert error["id"] == 5
+        assert not host.each[0].peers.taken.requests["Forwarded"]
+        await until(lambda: host.each[1].forwards("gone") == 1)
+
+
+# --- peers that are not what they should be
+
+CHUNKED = b"HTTP/1.1 200 OK\r\ncontent-type: a/b\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+Say = Callable[[anyio.abc.SocketStream, bytes], Awaitable[None]]
+
+
+async def says_garbage(stream: anyio.abc.SocketStream, cursor: bytes) -> None:
+    await stream.send(CHUNKED + chunk(b"\0garbage\n"))
+
+
+async def says_yes(stream: anyio.abc.SocketStream, cursor: bytes) -> None:
+    await stream.send(CHUNKED + chunk(write_line(Said("yes"))))
+
+
+async def says_no_verdict(stream: anyio.abc.SocketStream, cursor: bytes) -> None:
+    head = b'{"type":"head","status":200,"headers":[["Y29udGVudC10eXBl","dGV4dC9ldmVudC1zdHJlYW0="]]}\n'
+    await stream.send(CHUNKED + chunk(head))
+
+
+async def says_endlessly(stream: anyio.abc.SocketStream, cursor: bytes) -> None:
+    await stream.send(CHUNKED)
+    while True:
+        await stream.send(chunk(b"x" * 65_536))
+
+
+async def says_nothing(stream: anyio.abc.SocketStream, cursor: bytes) -> None:
+    await anyio.sleep_forever()
+
+
+@pytest.mark.parametrize("say", [says_garbage, says_yes, says_no_verdict, says_endlessly, says_nothing])
+async def test_a_peer_that_lies_or_stalls_before_its_head_is_as_one_out_of_reach(
+    folder: Path, say: Say
+) -> None:
+    held = Held()
+    async with replicas(Upstream(held), folder, pace=PeerPace(hold_s=0.3)) as host:
+        async with host.clients[0].call(5) as stream:
+            first = (await stream.next()).id
+
+        async def serve(stream: anyio.abc.SocketStream) -> None:
+            async with stream:
+                with anyio.move_on_after(5):
+                    try:
+                        await stream.receive()
+                        await say(stream, (first or "").encode())
+                    except (anyio.BrokenResourceError, anyio.EndOfStream):
+                        pass
+
+        listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        async with listener, anyio.create_task_group() as tasks:
+            tasks.start_soon(listener.serve, serve)
+            host.each[1].peers.members.set_replicas({"a": Replica("a", "127.0.0.1", port)})
+            with anyio.fail_after(5):
+                async with host.clients[1].get(first) as stream:
+                    assert "next=retry" in stream.claim
+                    assert (await stream.next()).id == first
+            tasks.cancel_scope.cancel()
+        held.go.set()
+
+
+async def test_a_peer_that_sends_another_stream_is_cut_off(folder: Path) -> None:
+    """Nothing of it passes: the client sees a break, and asks again."""
+    held = Held()
+    async with replicas(Upstream(held), folder, pace=PeerPace(hold_s=0.3)) as host:
+        cursors = []
+        for number in (5, 6):
+            async with host.clients[0].call(number) as stream:
+                cursors.append((await stream.next()).id)
+        taker = host.each[0].gateway
+        honest = taker.answer_forwarded
+
+        async def lying(request: Any, receive: Any, send: Any) -> None:
+            other = msgspec.structs.replace(request.inbound, cursor=(cursors[1] or "").encode())
+            await honest(msgspec.structs.replace(request, inbound=other), receive, send)
+
+        taker.answer_forwarded = lying  # type: ignore[method-assign]
+        async with host.clients[1].get(cursors[0]) as stream:
+            assert await stream.rest() == []
+            assert not stream.events
+        await until(lambda: host.each[1].forwards("cut") == 1)
+        held.go.set()
+
+
+# --- who the peers are
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "b",
+        "b=",
+        "=http://h:1",
+        "b=ftp://h:1",
+        "b=http://h",
+        "b=http://h:1/path",
+        "dns:name",
+        "dns::7",
+        "b=http://h:x",
+    ],
+)
+async def test_what_names_no_replica_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"serve\.peers"):
+        make_lookup("a", (text,), tls=ssl.create_default_context)
+
+
+async def test_replicas_are_read_and_found_by_name() -> None:
+    found = await make_lookup("a", ("a=http://h:1", "b=http://[::1]:2"), tls=ssl.create_default_context)()
+    assert found == {"b": Replica("b", "::1", 2)}
+    by_dns = await make_lookup("10.0.0.9", ("dns:localhost:7000",), tls=ssl.create_default_context)()
+    assert by_dns["127.0.0.1"] == Replica("127.0.0.1", "127.0.0.1", 7_000)
+    own = await make_lookup("127.0.0.1", ("dns:localhost:7000",), tls=ssl.create_default_context)()
+    assert "127.0.0.1" not in own
+    assert replica_number("127.0.0.1") != replica_number("10.0.0.9")
+    with pytest.raises(ConfigError, match="stands alone"):
+        make_lookup("a", ("dns:localhost:7000", "b=http://h:1"), tls=ssl.create_default_context)
