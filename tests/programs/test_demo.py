@@ -31,6 +31,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*Async generator:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:.*async_generator:pytest.PytestUnraisableExceptionWarning"),
 ]
+OPENING = b"HTTP/1.1 200 OK\r\nStream-Continuity: v=1, verdict=resumed, why=held, next=continue\r\n\r\n"
 ORDER_BODY = b'{"method":"tools/call","params":{"arguments":{"call":"<a&b>"}}}'
 ORDER = {"call": "one", "steps": 5, "pause_ms": 5}
 
@@ -117,7 +118,7 @@ def test_the_page_shows_every_call_where_it_was_cut_and_needs_no_network() -> No
         {"<a&b>": 1},
         (cut,),
         (call, resume),
-        (Answered(1, 10.0, 10.1), Answered(2, 10.2, 10.3)),
+        (Answered(1, 10.0, 10.1), Answered(2, 10.2, 10.3, OPENING, 4)),
         0.4,
     )
     scene = Scene("a <scene>", "a promise", True, "error", ({"verdict": "gap", "why": "trimmed", "row": 10},))
@@ -126,6 +127,8 @@ def test_the_page_shows_every_call_where_it_was_cut_and_needs_no_network() -> No
     assert page.count('var(--cut)"') == 2
     assert "call, cut in-frame by RST after 120 bytes" in page
     assert "gap · trimmed (row 10)" in page
+    assert page.count("own answer, effect ×1, 200 resumed · held, 4 events") == 2
+    assert page.count("resume, whole: 200 resumed · held, 4 events") == 2
     assert "&lt;a&amp;b&gt;" in page
     assert "prefers-color-scheme: dark" in page
     assert not {"<a&b>", "<scene>", "<us>", "<script", "http://", "https://", "@import", "url("} & _found(

@@ -25,6 +25,8 @@ Route = Callable[[Exchange], Awaitable[int]]
 
 _BROKEN = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, OSError)
 _PIECE = 65_536
+_OPENING_BYTES = 2_048
+_MESSAGE = b"data: {"
 
 
 class CutMade(msgspec.Struct, frozen=True):
@@ -36,11 +38,16 @@ class CutMade(msgspec.Struct, frozen=True):
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """When the response to a request began and ended, in seconds of the event loop's clock."""
+    """When the response to a request began and ended, in seconds of the event loop's clock, and what passed.
+
+    `opening` is how it began, `messages` how many events with JSON in them it had.
+    """
 
     number: int
     begun_s: float
     ended_s: float
+    opening: bytes = b""
+    messages: int = 0
 
 
 class Link:
@@ -95,6 +102,7 @@ class _Connection:
         self._point: CutPoint | None = None
         self._passed = 0
         self._begun_s = self._last_s = 0.0
+        self._opening, self._tail, self._messages = b"", b"", 0
         self._noted = 0
 
     async def carry_requests(self, tasks: TaskGroup) -> None:
@@ -110,6 +118,7 @@ class _Connection:
         self.note_end()
         self._exchange, self._passed, self._begun_s = exchange, 0, anyio.current_time()
         self._last_s = self._begun_s
+        self._opening, self._tail, self._messages = b"", b"", 0
         self._point = CutPoint(cut) if cut is not None else None
         if self._server is None or port != self._server_port:
             await self.close_upstream()
@@ -137,11 +146,19 @@ class _Connection:
         self._passed += len(passing)
         self._last_s = anyio.current_time()
         if passing:
+            self._note_passed(passing)
             await self._client.send(passing)
         if through is None:
             return True
         await self._break_here()
         return False
+
+    def _note_passed(self, data: bytes) -> None:
+        if len(self._opening) < _OPENING_BYTES:
+            self._opening += data[: _OPENING_BYTES - len(self._opening)]
+        seen = self._tail + data
+        self._messages += seen.count(_MESSAGE)
+        self._tail = seen[-len(_MESSAGE) + 1 :]
 
     async def _end_as_server_did(self) -> None:
         if self._point is not None and self._point.cut.place == "after-last":
@@ -160,7 +177,9 @@ class _Connection:
         exchange = self._exchange
         if exchange is not None and exchange.number != self._noted:
             self._noted = exchange.number
-            self._link.answered.append(Answered(exchange.number, self._begun_s, self._last_s))
+            self._link.answered.append(
+                Answered(exchange.number, self._begun_s, self._last_s, self._opening, self._messages)
+            )
 
     async def break_off(self, how: str) -> None:
         for stream in (self._client, self._server):

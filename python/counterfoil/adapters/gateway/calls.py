@@ -65,7 +65,7 @@ class CallSettings(msgspec.Struct, frozen=True, kw_only=True):
     on_limit: Callable[[str], None]
     """Told the name of a bound that an answer met."""
     lost_s: float = 10.0
-    """How long a call waits, once its upstream connection is lost, for proof that it goes on: below a beat."""
+    """How long a call whose upstream connection is lost waits for proof that it goes on: below a beat."""
     resumes: bool = True
 
 

@@ -126,6 +126,7 @@ def _scene(scene: Scene) -> str:
 def _legend() -> str:
     return (
         "<p class=soft>A bar is one connection: from the request to the last byte that passed. A cross is"
-        " where the link cut it; a bar behind a cross is the client asking again, with what it was told. A"
+        " where the link cut it; a bar behind a cross is the client asking again. Beside it stands what it"
+        " was told: the status, the verdict with its reason, and how many events came behind it. A"
         " second call is the agent's own, after an error: there the effect happens twice.</p>"
     )

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
 from html import escape
 
 import msgspec
 
+from counterfoil.errors import ContinuityError
 from counterfoil.programs.demo.agent import CallRecord
 from counterfoil.programs.demo.columns import Column, label_of
 from counterfoil.programs.demo.scenes import Scene
+from counterfoil.protocol.continuity import read_claim
 from counterfoil.testing.exchanges import Exchange
 from counterfoil.testing.link import Answered, CutMade
 
-_LEFT, _WIDTH, _ROW = 90, 900, 18
+_LEFT, _WIDTH, _NOTE, _ROW = 60, 1_000, 420, 18
+#: A claim, as the header field or as the first comment.
+_CLAIM = re.compile(rb"(?i)stream-continuity:? ([^\r\n]+)")
 
 
 class Bar(msgspec.Struct, frozen=True):
@@ -22,6 +28,8 @@ class Bar(msgspec.Struct, frozen=True):
     ends_s: float
     is_resume: bool
     cut: CutMade | None
+    verdict: str
+    """What the answer to a resume said of it, and how many events followed."""
 
 
 def bars_by_call(
@@ -47,6 +55,7 @@ def bars_by_call(
             answer.ended_s,
             "last-event-id" in exchange.headers,
             cut_by_number.get(exchange.number),
+            _verdict_of(answer),
         )
         bars.setdefault(label, []).append(bar)
     return bars
@@ -55,14 +64,17 @@ def bars_by_call(
 def draw_column(column: Column) -> str:
     """Draw every call of a column."""
     bars = bars_by_call(column.exchanges, column.answered, column.cuts)
-    rows = [(record.label, _note(column, record), bars.get(record.label, [])) for record in column.records]
+    rows = []
+    for record in column.records:
+        found = bars.get(record.label, [])
+        rows.append((record.label, _join(_note(column, record), _replayed(found)), found))
     return _draw(rows)
 
 
 def draw_scene(scene: Scene) -> str:
     """Draw the calls of a scene."""
     bars = bars_by_call(scene.exchanges, scene.answered, scene.cuts)
-    return _draw([(label, "", found) for label, found in bars.items()]) if bars else ""
+    return _draw([(label, _replayed(found), found) for label, found in bars.items()]) if bars else ""
 
 
 def _note(column: Column, record: CallRecord) -> str:
@@ -71,10 +83,30 @@ def _note(column: Column, record: CallRecord) -> str:
     return f"{text[record.ending]}, effect ×{effects}"
 
 
+def _verdict_of(answer: Answered) -> str:
+    """Say what the answer to a resume claimed, or that it claimed nothing, and what it carried."""
+    status = answer.opening.partition(b" ")[2][:3].decode("latin-1")
+    found = _CLAIM.search(answer.opening)
+    claim = "no verdict"
+    if found is not None:
+        with suppress(ContinuityError):
+            said = read_claim(found[1].decode("latin-1"))
+            claim = f"{said.verdict} · {said.why}"
+    return f"{status} {claim}, {answer.messages} event{'' if answer.messages == 1 else 's'}"
+
+
+def _replayed(bars: list[Bar]) -> str:
+    return "; ".join(bar.verdict for bar in bars if bar.is_resume)
+
+
+def _join(*parts: str) -> str:
+    return ", ".join(part for part in parts if part)
+
+
 def _draw(rows: list[tuple[str, str, list[Bar]]]) -> str:
     begins = min((bar.begins_s for _, _, bars in rows for bar in bars), default=0.0)
     longest = max((bar.ends_s - begins for _, _, bars in rows for bar in bars), default=1.0)
-    scale = (_WIDTH - _LEFT - 190) / max(longest, 0.001)
+    scale = (_WIDTH - _LEFT - _NOTE - 10) / max(longest, 0.001)
     lines = [_row(at, label, note, bars, begins, scale) for at, (label, note, bars) in enumerate(rows)]
     height = len(rows) * _ROW + 8
     return f'<svg viewBox="0 0 {_WIDTH} {height}" role=img>{"".join(lines)}</svg>'
@@ -93,7 +125,7 @@ def _row(at: int, label: str, note: str, bars: list[Bar], begins: float, scale: 
         )
         if bar.cut is not None:
             parts.append(_cross(x + width, top + 6.5))
-    parts.append(f'<text class=soft x="{_WIDTH - 180}" y="{top + 11}">{escape(note)}</text>')
+    parts.append(f'<text class=soft x="{_WIDTH - _NOTE}" y="{top + 11}">{escape(note)}</text>')
     return "".join(parts)
 
 
@@ -105,7 +137,8 @@ def _cross(x: float, y: float) -> str:
 
 def _describe(bar: Bar) -> str:
     kind = "resume" if bar.is_resume else "call"
+    told = f": {bar.verdict}" if bar.is_resume else ""
     if bar.cut is None:
-        return f"{kind}, whole"
+        return f"{kind}, whole{told}"
     cut = bar.cut.cut
-    return f"{kind}, cut {cut.place} by {cut.how.upper()} after {bar.cut.passed} bytes"
+    return f"{kind}, cut {cut.place} by {cut.how.upper()} after {bar.cut.passed} bytes{told}"
