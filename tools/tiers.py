@@ -48,7 +48,7 @@ SHARES: tuple[tuple[str, int, tuple[str, ...]], ...] = (
 
 #: How many workers run a tier whose tests mostly wait, for clients, servers and timers.  A file stays whole
 #: with one of them, as its tests share what they start.
-WORKERS = {"gateway": 3}
+WORKERS = {"client": 2, "gateway": 3}
 
 
 @dataclass

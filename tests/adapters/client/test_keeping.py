@@ -74,4 +74,5 @@ async def test_marks_of_answered_calls_are_forgotten_and_the_sessions_are_not(tm
             await connection.request("tools/call", idempotency_key="last")
             after_six = streams_in(database)
     assert len(set(handled)) == len(handled)
-    assert after_six <= after_one_day + 2
+    # What was not swept yet may still be there; six times as much would be.
+    assert after_six < 3 * after_one_day

@@ -47,7 +47,7 @@ async def killed(kind: str, revision: str, folder: Path, plan: KillPlan) -> Kill
 async def test_behind_our_gateway_every_killed_call_ends_right_with_one_effect(
     revision: str, tmp_path: Path, anyio_backend: str, scaled: Callable[[int, int], int]
 ) -> None:
-    kills = scaled(3, 40)
+    kills = scaled(2, 40)
     plan = KillPlan(seed=11, calls=3 * kills, kills=kills, backend=anyio_backend)
     ended = await killed("gateway", revision, tmp_path, plan)
     assert ended.kills == kills
@@ -63,8 +63,8 @@ async def test_behind_our_gateway_every_killed_call_ends_right_with_one_effect(
 async def test_in_front_of_any_other_server_no_effect_is_doubled_and_every_doubt_is_listed(
     kind: str, revision: str, tmp_path: Path, anyio_backend: str, scaled: Callable[[int, int], int]
 ) -> None:
-    kills = scaled(2, 30)
-    plan = KillPlan(seed=12, calls=4 * kills, kills=kills, backend=anyio_backend)
+    kills = scaled(1, 30)
+    plan = KillPlan(seed=12, calls=3 + kills, kills=kills, backend=anyio_backend)
     ended = await killed(kind, revision, tmp_path, plan)
     assert ended.kills == kills
     assert max(ended.effects.values()) == 1
