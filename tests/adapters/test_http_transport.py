@@ -159,6 +159,14 @@ async def test_an_address_where_nobody_listens_is_httpx2s_connect_error() -> Non
             await client.get(f"http://127.0.0.1:{port}/")
 
 
+async def test_certificates_named_by_the_environment_are_not_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "absent.pem"))
+    async with JoiningTransport(limits=httpx2.Limits()):
+        pass
+
+
 async def test_an_error_of_the_callers_body_is_not_renamed() -> None:
     async def body() -> AsyncIterator[bytes]:
         yield b"a"

@@ -27,11 +27,19 @@ _BODILESS = frozenset({204, 304})
 
 
 class JoiningTransport(httpx2.AsyncBaseTransport):
-    """HTTP/1.1 over httpcore2's own pool and backends, without proxies."""
+    """HTTP/1.1 over httpcore2's own pool and backends, without proxies.
 
-    def __init__(self, *, limits: httpx2.Limits, tls: ssl.SSLContext | None = None) -> None:
+    `tls` is the context for https; without it there is httpx2's own, unless `is_plain` says that nothing
+    behind TLS is ever asked for: reading all the certificates of the world takes as long as a thousand events.
+    """
+
+    def __init__(
+        self, *, limits: httpx2.Limits, tls: ssl.SSLContext | None = None, is_plain: bool = False
+    ) -> None:
+        if tls is None and not is_plain:
+            tls = httpx2.create_ssl_context(trust_env=False)
         self._pool = httpcore2.AsyncConnectionPool(
-            ssl_context=httpx2.create_ssl_context() if tls is None else tls,
+            ssl_context=tls,
             max_connections=limits.max_connections,
             max_keepalive_connections=limits.max_keepalive_connections,
             keepalive_expiry=limits.keepalive_expiry,

@@ -136,6 +136,7 @@ async def open_port(
     from counterfoil.adapters.http_transport import JoiningTransport
 
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
-    transport = JoiningTransport(limits=limits)
+    # Redirects stay on the same origin, so that what is plain stays plain.
+    transport = JoiningTransport(limits=limits, is_plain=url.lower().startswith("http://"))
     async with httpx2.AsyncClient(transport=transport, follow_redirects=False, trust_env=False) as own:
         yield HttpPort(url, own, headers=headers)
