@@ -30,7 +30,7 @@ class JoiningTransport(httpx2.AsyncBaseTransport):
     """HTTP/1.1 over httpcore2's own pool and backends, without proxies.
 
     `tls` is the context for https; without it there is httpx2's own, unless `is_plain` says that nothing
-    behind TLS is ever asked for: reading all the certificates of the world takes as long as a thousand events.
+    behind TLS is ever asked for: reading all certificates takes as long as a thousand events.
     """
 
     def __init__(
