@@ -39,6 +39,7 @@ SHARES: tuple[tuple[str, int, tuple[str, ...]], ...] = (
             "tests/adapters/test_sdk_client.py",
             "tests/interop/test_client_conformance.py",
             "tests/interop/test_client_everything.py",
+            "tests/interop/test_client_published.py",
             "tests/programs/test_tail.py",
         ),
     ),

@@ -7,7 +7,6 @@ nothing live behind a replay: the client has to tell by itself what is its own, 
 from __future__ import annotations
 
 import os
-import random
 import socket
 import subprocess
 import tempfile
@@ -15,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, get_args
+from typing import Any
 
 import anyio
 import pytest
@@ -23,10 +22,9 @@ from counterfoil.adapters.client.connection import Connection
 from counterfoil.adapters.client.opening import connect
 from counterfoil.decisions.reconnect import ReconnectLimits
 from counterfoil.errors import Indeterminate, NotApplied
-from counterfoil.testing.cuts import Cut, CutKind, CutPlace
-from counterfoil.testing.exchanges import Exchange
 from counterfoil.testing.link import open_link
 from interop.environments import PACKAGES, find_node
+from interop.plans import CutAnywhere
 
 pytestmark = pytest.mark.anyio
 QUICK = ReconnectLimits(failures=5, first_delay_ms=10, longest_delay_ms=50)
@@ -68,25 +66,6 @@ def everything_server() -> Iterator[int]:
 def port() -> Iterator[int]:
     with everything_server() as found:
         yield found
-
-
-class Plan:
-    """Cuts every answer to a call, and some answers to a resume, at a place drawn from the seed."""
-
-    def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)
-
-    def __call__(self, exchange: Exchange) -> Cut | None:
-        is_call = exchange.method == "POST" and b'"tools/call"' in exchange.body
-        is_resume = exchange.method == "GET" and "last-event-id" in exchange.headers
-        if not is_call and not (is_resume and self._random.random() < 0.4):
-            return None
-        return Cut(
-            self._random.choice(get_args(CutPlace)),
-            self._random.choice(get_args(CutKind)),
-            frames=self._random.randint(0, 5),
-            position=self._random.randint(1, 900),
-        )
 
 
 async def ending_of(connection: Connection, number: int, progress: bool) -> str:
@@ -137,7 +116,7 @@ async def test_every_cut_call_ends_and_none_with_anothers_answer(
         endings[number] = await ending_of(connection, number, progress=True)
 
     with anyio.fail_after(60 + 3 * plans):
-        async with open_link(port, plan=Plan(plans)) as link, anyio.create_task_group() as tasks:
+        async with open_link(port, plan=CutAnywhere(plans)) as link, anyio.create_task_group() as tasks:
             for session in range(SESSIONS):
                 tasks.start_soon(run_plans, f"{link.url}/mcp", session)
     assert len(endings) == CALLS * plans

@@ -144,3 +144,22 @@ def cut_in_answer(rng: random.Random) -> Cut:
     """Draw a cut in the second frame of a stream that holds an ID and then the answer, and nothing else."""
     place: CutPlace = rng.choice(("in-frame", "in-character"))
     return Cut(place, rng.choice(get_args(CutKind)), frames=1, position=rng.randint(1, 60))
+
+
+class CutAnywhere:
+    """Cuts every answer to a call, and some answers to a resume, at a place drawn from the seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def __call__(self, exchange: Exchange) -> Cut | None:
+        is_call = exchange.method == "POST" and b'"tools/call"' in exchange.body
+        is_resume = exchange.method == "GET" and "last-event-id" in exchange.headers
+        if not is_call and not (is_resume and self._random.random() < 0.4):
+            return None
+        return Cut(
+            self._random.choice(get_args(CutPlace)),
+            self._random.choice(get_args(CutKind)),
+            frames=self._random.randint(0, 5),
+            position=self._random.randint(1, 900),
+        )
