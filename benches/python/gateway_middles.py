@@ -52,7 +52,9 @@ async def source(scope: Any, receive: Any, send: Any) -> None:
         body = json.dumps({"jsonrpc": "2.0", "id": call.get("id"), "result": {}}).encode()
         await send({"type": "http.response.body", "body": body})
         return
-    await (send_apart if "pause_ms" in call["params"] else send_bursts)(send, **call["params"])
+    asked = call["params"].get("arguments", call["params"])
+    wanted = {name: asked[name] for name in ("events", "pause_ms") if name in asked}
+    await (send_apart if "pause_ms" in wanted else send_bursts)(send, **wanted)
     answer = json.dumps({"jsonrpc": "2.0", "id": call["id"], "result": {}}).encode()
     await send({"type": "http.response.body", "body": b"data: " + answer + b"\r\n\r\n"})
 

@@ -24,7 +24,18 @@ def test_the_server_passes_every_check_directly(directly: Checks) -> None:
     assert not [check for check in directly if check[2] == "FAILURE"]
 
 
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_the_gateway_changes_the_result_of_no_check(directly: Checks, backend: str, tmp_path: Path) -> None:
-    with start_everything_server() as server, start_gateway(server, backend) as gateway:
+@pytest.mark.parametrize(
+    ("backend", "options"),
+    [
+        ("asyncio", ()),
+        ("trio", ()),
+        ("asyncio", ("--max-revision", "2025-11-25")),
+        ("asyncio", ("--set", "gateway.resume_grace_s=10")),
+    ],
+    ids=["asyncio", "trio", "max-revision", "resume-grace"],
+)
+def test_the_gateway_changes_the_result_of_no_check(
+    directly: Checks, backend: str, options: tuple[str, ...], tmp_path: Path
+) -> None:
+    with start_everything_server() as server, start_gateway(server, backend, *options) as gateway:
         assert run_conformance(gateway.url, tmp_path) == directly
