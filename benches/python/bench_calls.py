@@ -1,7 +1,7 @@
 """What a call costs that may be adopted, and one under a key: CPU per call, and calls per second.
 
-The process in the middle is `counterfoil gateway`; source and client are other processes.  Calls answer at once
-with one burst of notes, on connections that stay open.  What it does not show: trio, TLS, a slow disk.
+The process in the middle is `counterfoil gateway`; source and client are other processes.  Calls answer at
+once with one burst of notes, on connections that stay open.  What it does not show: trio, TLS, a slow disk.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class Calls:
         lines = [
             "POST /mcp HTTP/1.1", f"host: 127.0.0.1:{port}", "content-type: application/json",
             "accept: application/json, text/event-stream", f"content-length: {len(body)}",
-            f"mcp-session-id: bench-{self._number % AT_ONCE}", "mcp-protocol-version: 2025-11-25", "x-user: alice",
+            f"mcp-session-id: bench-{self._number % AT_ONCE}", "mcp-protocol-version: 2025-11-25",
+            "x-user: alice",
         ]  # fmt: skip
         return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 

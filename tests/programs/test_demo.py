@@ -15,10 +15,11 @@ from counterfoil.model.tokens import HandlerKind
 from counterfoil.programs.demo.agent import CallRecord, Try
 from counterfoil.programs.demo.columns import Column
 from counterfoil.programs.demo.kills import Booked
+from counterfoil.programs.demo.naive import WAYS, broken_by_naive, faults_missing
 from counterfoil.programs.demo.page import write_page
 from counterfoil.programs.demo.processes import start_child
 from counterfoil.programs.demo.scenes import Scene
-from counterfoil.programs.demo.table import lay_out
+from counterfoil.programs.demo.table import lay_out, lay_out_naive
 from counterfoil.testing.cuts import Cut
 from counterfoil.testing.exchanges import Exchange
 from counterfoil.testing.link import Answered, CutMade, open_link
@@ -198,3 +199,17 @@ def _children_of(pid: int) -> list[int]:
         if int(fields[1]) == pid:
             found.append(int(stat.parent.name))
     return found
+
+
+def test_what_naive_agents_are_to_show_is_checked_both_ways() -> None:
+    def column(way: str, effects: int) -> Column:
+        record = CallRecord("a", (Try("right", "", (1,), 0.2),))
+        return Column(way, (record,), {"a": effects}, (), (), (), 1.0)
+
+    as_promised = [column(way.name, 1 if way.is_once else 2) for way in WAYS]
+    assert broken_by_naive(as_promised) == faults_missing(as_promised) == []
+    otherwise = [column(way.name, 2 if way.is_once else 1) for way in WAYS]
+    assert len(broken_by_naive(otherwise)) == sum(way.is_once for way in WAYS) == 2
+    assert len(faults_missing(otherwise)) == 4
+    assert "2026-07-28, max_revision" in lay_out_naive(as_promised)
+    assert "Agents that make their call again" in write_page([], [], [], seconds=1.0, naive=as_promised)

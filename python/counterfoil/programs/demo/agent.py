@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, Literal
 
 import anyio
@@ -15,6 +15,8 @@ import msgspec
 
 #: Silence after which the agent gives a call up.
 PATIENCE_S = 3.0
+#: Says whose a request is, to a gateway that was told to believe it.
+PRINCIPAL_HEADER = "x-principal"
 
 Ending = Literal["right", "other", "error", "hung"]
 
@@ -40,12 +42,17 @@ class CallRecord(msgspec.Struct, frozen=True):
         return self.tries[-1].ending
 
 
+#: Opens a client of a server's URL.
+OpenClient = Callable[[str], AbstractAsyncContextManager[Any]]
+
+
 class Agent:
     """Makes calls one after the other, in a session that it replaces after a failure."""
 
-    def __init__(self, url: str, *, attempts: int = 2) -> None:
+    def __init__(self, url: str, *, attempts: int = 2, opens: OpenClient | None = None) -> None:
         self._url = url
         self._attempts = attempts
+        self._opens = opens or open_client
 
     async def place_orders(
         self, labels: list[str], tell: Callable[[CallRecord], None], *, steps: int, pause_ms: int
@@ -54,16 +61,21 @@ class Agent:
         waiting = list(labels)
         tries: list[Try] = []
         while waiting:
-            async with open_client(self._url) as client:
+            attempt: Try | None = None
+            async with self._opens(self._url) as client:
                 while waiting:
+                    attempt = None
                     attempt = await _try_order(client, waiting[0], steps, pause_ms)
-                    tries.append(attempt)
-                    failed = attempt.ending in ("error", "hung")
-                    if not failed or len(tries) == self._attempts:
-                        tell(CallRecord(waiting.pop(0), tuple(tries)))
-                        tries = []
-                    if failed:
+                    if attempt.ending in ("error", "hung"):
                         break  # a new session for what follows
+                    tell(CallRecord(waiting.pop(0), (*tries, attempt)))
+                    tries = []
+            if not waiting:
+                return
+            tries.append(attempt or Try("error", "the session was lost", (), 0.0))
+            if len(tries) == self._attempts:
+                tell(CallRecord(waiting.pop(0), tuple(tries)))
+                tries = []
 
 
 @asynccontextmanager
@@ -73,6 +85,23 @@ async def open_client(url: str) -> AsyncIterator[Any]:
 
     with suppress(Exception):
         async with Client(url, mode="legacy") as client:
+            yield client
+
+
+@asynccontextmanager
+async def open_named_client(url: str, *, negotiates: bool) -> AsyncIterator[Any]:
+    """Likewise of one user, whom the gateway is told of; `negotiates`: by its own means, to the newest."""
+    from mcp import Client
+    from mcp.client.streamable_http import streamable_http_client
+    from mcp.shared._httpx_utils import create_mcp_http_client
+
+    with suppress(Exception):
+        async with (
+            create_mcp_http_client(headers={PRINCIPAL_HEADER: "agent"}) as http,
+            Client(
+                streamable_http_client(url, http_client=http), mode="auto" if negotiates else "legacy"
+            ) as client,
+        ):
             yield client
 
 

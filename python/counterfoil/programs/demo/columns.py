@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import msgspec
 
-from counterfoil.programs.demo.agent import Agent, CallRecord
+from counterfoil.programs.demo.agent import Agent, CallRecord, OpenClient
 from counterfoil.testing.cuts import Cut, draw_cut
 from counterfoil.testing.exchanges import Exchange
 from counterfoil.testing.link import Answered, CutMade, Link, open_link
@@ -25,6 +25,8 @@ class Plan(msgspec.Struct, frozen=True):
     calls: int = 8
     steps: int = 6
     pause_ms: int = 25
+    prefix: str = ""
+    """What the names of the calls begin with, where columns share a server."""
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -98,16 +100,47 @@ def label_of(exchange: Exchange) -> str | None:
     return call if isinstance(call, str) else None
 
 
+class CutEarly(CutOnce):
+    """Likewise, and every other call before its first event, where no client has an id."""
+
+    def __call__(self, exchange: Exchange) -> Cut | None:
+        cut = super().__call__(exchange)
+        if cut is None or len(self._seen) % 2:
+            return cut
+        return Cut("before-head", cut.how)
+
+
 async def run_column(
-    name: str, port: int, effects: Path, plan: Plan, tell: Callable[[CallRecord], None]
+    name: str,
+    port: int,
+    effects: Path,
+    plan: Plan,
+    tell: Callable[[CallRecord], None],
+    *,
+    cuts: CutOnce | None = None,
+    opens: OpenClient | None = None,
+    attempts: int = 2,
 ) -> Column:
-    """Run the plan against the server on `port`, through a link that cuts every call once."""
+    """Run the plan against the server on `port`, through a link that cuts every call once.
+
+    `opens` opens the agents' clients, which make a call `attempts` times.
+    """
     began = time.monotonic()
     records: list[CallRecord] = []
-    cuts = CutOnce(plan.seed, plan.steps)
+    cuts = cuts or CutOnce(plan.seed, plan.steps)
+
+    async def run_agent(link: Link, session: int) -> None:
+        labels = [f"{plan.prefix}s{session}-c{call}" for call in range(1, plan.calls + 1)]
+        agent = Agent(f"{link.url}/mcp", attempts=attempts, opens=opens)
+        await agent.place_orders(labels, note, steps=plan.steps, pause_ms=plan.pause_ms)
+
+    def note(record: CallRecord) -> None:
+        records.append(record)
+        tell(record)
+
     async with open_link(port, plan=cuts) as link, anyio.create_task_group() as tasks:
         for session in range(1, plan.sessions + 1):
-            tasks.start_soon(_run_agent, link, session, plan, records, tell)
+            tasks.start_soon(run_agent, link, session)
     return Column(
         name,
         tuple(sorted(records, key=lambda record: record.label)),
@@ -117,16 +150,3 @@ async def run_column(
         tuple(link.answered),
         time.monotonic() - began,
     )
-
-
-async def _run_agent(
-    link: Link, session: int, plan: Plan, records: list[CallRecord], tell: Callable[[CallRecord], None]
-) -> None:
-    labels = [f"s{session}-c{call}" for call in range(1, plan.calls + 1)]
-
-    def note(record: CallRecord) -> None:
-        records.append(record)
-        tell(record)
-
-    agent = Agent(f"{link.url}/mcp")
-    await agent.place_orders(labels, note, steps=plan.steps, pause_ms=plan.pause_ms)

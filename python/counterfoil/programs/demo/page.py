@@ -12,7 +12,7 @@ from typing import TypeVar
 from counterfoil.programs.demo.columns import Column
 from counterfoil.programs.demo.kills import Killed
 from counterfoil.programs.demo.scenes import Scene
-from counterfoil.programs.demo.table import KILLED_ROWS, ROWS
+from counterfoil.programs.demo.table import KILLED_ROWS, NAIVE_ROWS, ROWS
 from counterfoil.programs.demo.timeline import draw_column, draw_scene
 
 _STYLE = """
@@ -46,6 +46,7 @@ def write_page(
     *,
     seconds: float,
     killed: Sequence[Killed] = (),
+    naive: Sequence[Column] = (),
 ) -> str:
     """Return the page."""
     parts = [
@@ -57,6 +58,7 @@ def write_page(
         "<h2>What became of the calls</h2>",
         _table([column.name for column in columns], ROWS, columns),
         *_killed(killed),
+        *_naive(naive),
         "<h2>Where a stream cannot be continued</h2>",
         *(_scene(scene) for scene in scenes),
         "<h2>Every call, from its request to its end</h2>",
@@ -69,7 +71,7 @@ def write_page(
 
 
 def _summary(columns: Sequence[Column], problems: Sequence[str], seconds: float) -> str:
-    calls = len(columns[-1].records)
+    calls = len(columns[-1].records) if columns else 0
     state = (
         "<p class=kept>Every promise was kept.</p>"
         if not problems
@@ -90,6 +92,19 @@ def _killed(killed: Sequence[Killed]) -> list[str]:
         " ledger. The process is killed with -9 at places drawn from the seed, and the same command is run"
         " again. What can be known by nobody is listed, and never run again by itself.</p>",
         _table([f"our client, {one.revision}" for one in killed], KILLED_ROWS, killed),
+    ]
+
+
+def _naive(columns: Sequence[Column]) -> list[str]:
+    if not columns:
+        return []
+    rows = [row for row in ROWS if row[0] in NAIVE_ROWS]
+    return [
+        "<h2>Agents that make their call again</h2>",
+        "<p class=soft>Half of the calls are cut before any event, where no client has an id. The agent makes"
+        " its call again, up to twice. Adoption gives the new call the answer of the old one; where a closed"
+        " response is the cancellation, as in the newest revision, the call runs again.</p>",
+        _table([column.name for column in columns], rows, columns),
     ]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 import msgspec
 
-from counterfoil.programs.demo.agent import Try, open_client, try_tool
+from counterfoil.programs.demo.agent import PRINCIPAL_HEADER, Try, open_client, try_tool
 from counterfoil.programs.demo.columns import count_lines, label_of
 from counterfoil.programs.demo.processes import Child, start_child
 from counterfoil.testing.cuts import Cut
@@ -48,14 +48,12 @@ class Stage:
     def keyed_gateway(self, port: int, name: str) -> list[str]:
         """Likewise of one with a ledger, which knows its callers."""
         ledger = ["--ledger", str(self.folder / f"{name}.db")]
-        return [
-            *self.gateway(port),
-            *ledger,
-            "--principal",
-            "header:x-principal",
-            "--trusted-proxy",
-            "127.0.0.1/32",
-        ]
+        return [*self.gateway_of_users(port), *ledger]
+
+    def gateway_of_users(self, port: int) -> list[str]:
+        """Arguments of a gateway that is told whose a request is."""
+        principal = ["--principal", f"header:{PRINCIPAL_HEADER}", "--trusted-proxy", "127.0.0.1/32"]
+        return [*self.gateway(port), *principal]
 
     def gateway(self, port: int, *settings: str) -> list[str]:
         """Arguments of a gateway to the server (or link) on `port`."""

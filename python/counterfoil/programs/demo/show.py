@@ -17,6 +17,7 @@ from counterfoil.native import KeyRing
 from counterfoil.programs.demo.agent import CallRecord
 from counterfoil.programs.demo.columns import Column, Plan, run_column
 from counterfoil.programs.demo.kills import Killed, KillPlan, run_kills
+from counterfoil.programs.demo.naive import broken_by_naive, faults_missing, run_naive
 from counterfoil.programs.demo.page import write_page
 from counterfoil.programs.demo.processes import start_child
 from counterfoil.programs.demo.scenes import (
@@ -29,7 +30,7 @@ from counterfoil.programs.demo.scenes import (
     play_small_window,
     verdicts_of,
 )
-from counterfoil.programs.demo.table import lay_out, lay_out_killed
+from counterfoil.programs.demo.table import lay_out, lay_out_killed, lay_out_naive
 from counterfoil.programs.keys import SECRET_BYTES, write_key_file
 from counterfoil.protocol.revisions import LAST_WITH_SESSIONS, WITHOUT_SESSIONS
 
@@ -54,25 +55,29 @@ async def show(seed: int, calls: int, page: Path) -> int:
         example = await _run_direct("example store", "example", stage, plan)
         ours, verdicts = await _run_ours(stage, plan)
         killed = await _run_killed(stage, seed)
+        naive = await _run_naive(stage, seed)
         scenes = [await play(stage) for play in (play_hop, play_lost_upstream, play_small_window)]
     columns = [direct, example, ours]
     print(f"\n{lay_out(columns)}\n")
     print("verdicts of the gateway: " + _count_verdicts(verdicts) + "\n")
     print(f"{lay_out_killed(killed)}\n")
+    print(f"{lay_out_naive(naive)}\n")
     for scene in scenes:
         print(f"{'kept  ' if scene.kept else 'BROKEN'}  {scene.name}:")
         print(f"        {scene.promise}\n        {scene.seen}")
     problems = [
         *_broken_promises(ours, verdicts, scenes),
         *(problem for one in killed for problem in _broken_by_kills(one)),
+        *broken_by_naive(naive),
         *_missing_faults(direct, example),
+        *faults_missing(naive),
     ]
     for problem in problems:
         print(f"\nFAILED: {problem}", file=sys.stderr)
     seconds = time.monotonic() - began
     file = anyio.Path(page)
     await file.parent.mkdir(parents=True, exist_ok=True)
-    text = write_page(columns, scenes, problems, seconds=seconds, killed=killed)
+    text = write_page(columns, scenes, problems, seconds=seconds, killed=killed, naive=naive)
     await file.write_text(text, encoding="utf-8")
     print(f"\n{seconds:.1f} s; the timelines are in {page}")
     return 1 if problems else 0
@@ -118,6 +123,14 @@ async def _run_killed(stage: Stage, seed: int) -> list[Killed]:
             tasks.start_soon(run, known.revision)
     print(f" {time.monotonic() - began:.1f} s")
     return sorted(ended, key=lambda one: one.revision)
+
+
+async def _run_naive(stage: Stage, seed: int) -> list[Column]:
+    print(f"{'naive agents':>24} ", end="", flush=True)
+    began = time.monotonic()
+    columns = await run_naive(stage, seed, lambda mark: print(mark, end=" ", flush=True))
+    print(f" {time.monotonic() - began:.1f} s")
+    return columns
 
 
 async def _run_told(name: str, port: int, effects: Path, plan: Plan) -> Column:

@@ -20,8 +20,20 @@ ROWS: tuple[tuple[str, str, Callable[[Column], int]], ...] = (
     ("broken_progress", "answers with progress doubled or lost", lambda column: column.broken_progress),
     ("effects-0", "effect never happened", lambda column: column.count_effects(0)),
     ("effects-1", "effect happened once", lambda column: column.count_effects(1)),
-    ("effects-2", "effect happened twice", lambda column: column.count_effects(2)),
+    ("effects-2", "effect happened twice", lambda column: column.doubled_effects),
 )
+
+
+#: What is counted of naive agents, in a word.
+NAIVE_ROWS = {
+    "calls": "calls",
+    "right": "right at once",
+    "again": "right again",
+    "error": "failed",
+    "hung": "hung",
+    "effects-1": "effect once",
+    "effects-2": "twice or more",
+}
 
 
 def _booked(kind: HandlerKind, count: Callable[[Booked], int]) -> Callable[[Killed], int]:
@@ -67,6 +79,14 @@ def lay_out_killed(killed: Sequence[Killed]) -> str:
     cells = [["our client, killed", *(one.revision for one in killed)]]
     cells += [[label, *(str(count(one)) for one in killed)] for _, label, count in KILLED_ROWS]
     cells.append(["seconds", *(f"{one.seconds:.1f}" for one in killed)])
+    return _lay_out_cells(cells)
+
+
+def lay_out_naive(columns: Sequence[Column]) -> str:
+    """Return the table of naive agents, a line for each way to the server."""
+    rows = [row for row in ROWS if row[0] in NAIVE_ROWS]
+    cells = [["naive agents", *(NAIVE_ROWS[key] for key, _, _ in rows)]]
+    cells += [[column.name, *(str(count(column)) for _, _, count in rows)] for column in columns]
     return _lay_out_cells(cells)
 
 
