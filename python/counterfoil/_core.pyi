@@ -797,6 +797,9 @@ class ResumeAnswer:
     def ended(self) -> str | None:
         """Why the stream is over, if it is."""
     @property
+    def hold_s(self) -> float:
+        """Seconds to hold the connection before it is answered: it came back too often for nothing."""
+    @property
     def reader(self) -> ReaderCore | None: ...
 
 @final

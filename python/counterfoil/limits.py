@@ -43,7 +43,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     session_streams: int = 32
     """Live streams of one session; a principal's calls without sessions may have 32 times as many."""
     sessions: int = 20_000
-    """Sessions that are not known to have ended."""
+    """Sessions not known to have ended; at the bound, who has most of those without streams loses one."""
     grace_s: float = 120
     """How long an ended stream, its answer included, can still be read."""
     tombstones: int = 1 << 16

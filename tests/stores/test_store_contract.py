@@ -147,6 +147,100 @@ async def test_the_newest_reader_wins_and_the_older_one_is_told(make_log: MakeLo
     assert data_of(newer) == [note(1)]
 
 
+async def test_who_comes_back_too_often_for_nothing_is_to_be_held_longer_and_longer(
+    make_log: MakeLog,
+) -> None:
+    clock = Clock()
+    log = make_log(clock=clock)
+    stream = await log.open_standalone(SCOPE)
+    (event_id,) = await log.append(SCOPE, stream, [note(0)])
+
+    async def hold_s(after: str | None = event_id) -> float:
+        reader = await log.resume(SCOPE, after)
+        assert reader.answer is not None
+        return reader.answer.hold_s
+
+    assert [await hold_s() for _ in range(10)] == [0, 0, 0, 0.5, 1, 2, 4, 8, 15, 15]
+    clock.now_s = 10.5  # all of them are older than ten seconds
+    assert [await hold_s() for _ in range(4)] == [0, 0, 0, 0.5]
+
+
+async def test_nobody_is_held_with_data_to_replay_and_data_makes_good_what_was(make_log: MakeLog) -> None:
+    log = make_log()
+    stream = await log.open_call(SCOPE, [1])
+    ids = await log.append(SCOPE, stream, [note(0), note(1)])
+    for _ in range(5):
+        empty = await log.resume(SCOPE, ids[1])
+    assert empty.answer is not None
+    assert empty.answer.hold_s == 1
+    behind = await log.resume(SCOPE, ids[0])
+    assert behind.answer is not None
+    assert behind.answer.hold_s == 0
+    assert data_of(behind) == [note(1)]
+    for expected in (0, 0, 0, 0.5):
+        again = await log.resume(SCOPE, ids[1])
+        assert again.answer is not None
+        assert again.answer.hold_s == expected
+    other = await log.open_call(SCOPE, [2])
+    elsewhere = await log.resume(SCOPE, (await log.append(SCOPE, other, [note(0)]))[0])
+    assert elsewhere.answer is not None
+    assert elsewhere.answer.hold_s == 0
+
+
+async def test_one_newcomer_is_held_at_a_time_and_a_newer_one_ends_its_wait(make_log: MakeLog) -> None:
+    log = make_log()
+    stream = await log.open_call(SCOPE, [1])
+    (event_id,) = await log.append(SCOPE, stream, [note(0)])
+    for _ in range(4):
+        held = await log.resume(SCOPE, event_id)
+    assert held.answer is not None
+    assert held.answer.hold_s > 0
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(held.wait)
+            await anyio.wait_all_tasks_blocked()
+            newer = await log.resume(SCOPE, event_id)
+    with pytest.raises(TakenOver):
+        held.read()
+    await log.append(SCOPE, stream, [note(1)])
+    with anyio.fail_after(5):
+        await newer.wait()
+    assert data_of(newer) == [note(1)]
+
+
+@pytest.mark.parametrize("cursor", ["held", "trimmed", "none", "wanted", "foreign", "lost-epoch"])
+async def test_every_verdict_that_attaches_takes_over_in_the_same_step(
+    make_log: MakeLog, cursor: str
+) -> None:
+    log = make_log(window_events=3)
+    stream = await log.open_standalone(SCOPE)
+    (first,) = await log.append(SCOPE, stream, [note(0)])
+    if cursor == "lost-epoch":
+        await log.renew_epoch(SCOPE, stream)
+    ids = await log.append(SCOPE, stream, [note(n) for n in range(1, 9)])
+    older = await log.attach(SCOPE, stream, after=8, aware=True)
+    asked = {"held": ids[-1], "trimmed": first, "lost-epoch": first, "foreign": "17"}.get(cursor)
+    newer = await log.resume(SCOPE, asked, aware=True, attach_lost=True, want_new=cursor == "wanted")
+    assert newer.is_attached
+    with pytest.raises(TakenOver):
+        older.read()
+    data_of(newer)
+    await log.append(SCOPE, stream, [note(9)])
+    assert data_of(newer) == [note(9)]
+
+
+async def test_unaware_standalone_readers_are_parked_at_most_two_of_them(make_log: MakeLog) -> None:
+    log = make_log()
+    stream = await log.open_standalone(SCOPE)
+    readers = [await log.attach(SCOPE, stream) for _ in range(4)]
+    await log.append(SCOPE, stream, [note(1)])
+    assert [reader.is_parked for reader in readers[1:]] == [True, True, False]
+    with pytest.raises(TakenOver):
+        readers[0].read()
+    assert [reader.read() for reader in readers[1:3]] == [b"", b""]
+    assert data_of(readers[3]) == [note(1)]
+
+
 async def test_a_reader_out_of_the_window_gets_a_typed_end(make_log: MakeLog) -> None:
     log = make_log(window_events=4)
     stream = await log.open_standalone(SCOPE)
@@ -388,3 +482,99 @@ async def test_an_event_above_a_piece_comes_in_several_and_is_whole_again(make_l
     cut.read()
     assert cut.position == 1
     assert data_of(await log.resume(SCOPE, ids[0])) == sent[1:]
+
+
+@pytest.mark.parametrize("is_pinned", [False, True], ids=["in the window", "pinned"])
+async def test_a_large_answer_alone_comes_in_pieces_as_well(make_log: MakeLog, is_pinned: bool) -> None:
+    log = make_log(window_events=4, window_bytes=8 << 20)
+    stream = await log.open_call(SCOPE, ["a", "b"])
+    ids = await log.append(SCOPE, stream, [note(n) for n in range(9)])
+    reader = await log.resume(SCOPE, ids[0])
+    assert reader.is_answers_only
+    answers = [answer("a", size=700_000), answer("b", size=300_000)]
+    await log.append(SCOPE, stream, [answers[0], ask("small"), ask("large" + "x" * 300_000)])
+    if is_pinned:
+        await log.append(SCOPE, stream, [note(n) for n in range(3)])
+    pieces = [reader.read()]
+    # Between two pieces it may leave the window, but not its place.
+    await log.append(SCOPE, stream, [note(9), note(10), answers[1]])
+    while True:
+        try:
+            pieces.append(reader.read(100_000))
+        except StreamEnded:
+            break
+    assert all(0 < len(piece) <= 256 << 10 for piece in pieces)
+    found = [event.data.encode() for event in events_in(b"".join(pieces))]
+    assert [one for one in found if one in answers] == answers
+
+
+async def test_a_large_request_that_leaves_the_window_between_two_pieces_ends_its_reader(
+    make_log: MakeLog,
+) -> None:
+    log = make_log(window_events=4, window_bytes=8 << 20)
+    stream = await log.open_call(SCOPE, ["a"])
+    ids = await log.append(SCOPE, stream, [note(n) for n in range(9)])
+    reader = await log.resume(SCOPE, ids[0])
+    await log.append(SCOPE, stream, [ask("x" * 300_000)])
+    assert len(reader.read()) == 256 << 10
+    await log.append(SCOPE, stream, [note(n) for n in range(9)])
+    with pytest.raises(ReaderTooSlow) as slow:
+        reader.read()
+    assert (slow.value.first, slow.value.last) == (10, 10)
+
+
+async def test_a_flood_of_sessions_pushes_out_its_own_and_refuses_nobody(make_log: MakeLog) -> None:
+    clock = Clock()
+    log = make_log(clock=clock, sessions=20)
+    quiet = [Scope(tenant="t", principal="quiet", session=f"q{n}") for n in range(3)]
+    for scope in quiet:
+        await log.open_session(scope)
+    busy = Scope(tenant="t", principal="flood", session="busy")
+    stream = await log.open_call(busy, [1])
+    (event_id,) = await log.append(busy, stream, [note(0)])
+    for number in range(200):
+        clock.now_s += 1
+        await log.open_session(Scope(tenant="t", principal="flood", session=f"f{number}"))
+    late = Scope(tenant="t", principal="late", session="l")
+    await log.open_session(late)
+    for scope in (*quiet, late):
+        assert isinstance((await log.resume(scope, None)).verdict, New)
+    assert isinstance((await log.resume(busy, event_id)).verdict, Resumed)
+    counts = await log.statistics()
+    assert (counts.sessions, counts.refused) == (20, 0)
+    assert counts.forgotten_sessions == 205 - 20
+    # What is forgotten is no session that has ended: its first GET is only not known to be its first.
+    forgotten = await log.resume(Scope(tenant="t", principal="flood", session="f0"), None)
+    assert isinstance(forgotten.verdict, Unverifiable)
+
+
+async def test_among_many_with_one_session_each_the_least_recently_used_goes(make_log: MakeLog) -> None:
+    clock = Clock()
+    log = make_log(clock=clock, sessions=3)
+    scopes = [Scope(tenant="t", principal=f"p{n}", session=f"s{n}") for n in range(4)]
+    for scope in scopes[:3]:
+        clock.now_s += 1
+        await log.open_session(scope)
+    clock.now_s += 1
+    await log.open_session(scopes[0])  # used again
+    await log.open_session(scopes[3])
+    kept = [isinstance((await log.resume(scopes[n], None)).verdict, New) for n in (0, 2, 3)]
+    assert kept == [True, True, True]
+
+
+async def test_sessions_with_streams_are_never_forgotten_for_others(make_log: MakeLog) -> None:
+    clock = Clock()
+    log = make_log(clock=clock, sessions=2, grace_s=60, tombstone_age_s=600)
+    scopes = [Scope(session=f"s{n}") for n in range(4)]
+    streams = [await log.open_call(scope, [1]) for scope in scopes[:2]]
+    with pytest.raises(StoreFull) as full:
+        await log.open_session(scopes[2])
+    assert full.value.bound == "sessions"
+    await log.append(scopes[0], streams[0], [answer(1)])
+    with pytest.raises(StoreFull):
+        await log.open_session(scopes[2])  # in its grace the answer can still be read
+    clock.now_s = 61
+    await log.open_session(scopes[2])
+    with pytest.raises(UnknownStream):
+        await log.append(scopes[0], streams[0], [note(1)])
+    await log.append(scopes[1], streams[1], [answer(1)])

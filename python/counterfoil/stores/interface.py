@@ -111,7 +111,11 @@ class ReplayLog(Protocol):
     """
 
     async def open_session(self, scope: Scope) -> None:
-        """Remember a session from its `initialize` on."""
+        """Remember a session from its `initialize` on.
+
+        At the bound of sessions one without streams is forgotten, of the tenant and principal that has most
+        of them; `StoreFull` only where every session has streams.
+        """
 
     async def open_call(
         self, scope: Scope, request_ids: Sequence[int | float | str], *, owner: int = 0
@@ -169,7 +173,13 @@ class ReplayLog(Protocol):
         attach_lost: bool = False,
         owner: int = 0,
     ) -> LogReader:
-        """Decide a resume and attach its reader, in one atomic step."""
+        """Decide a resume and attach its reader, in one atomic step.
+
+        Every verdict that attaches takes over from the reader before: it ends with `TakenOver`, but an
+        unaware client's standalone one is parked (the last two of them).  More than three in ten seconds that
+        got no data are told by `answer.hold_s`: the caller waits so long (0.5 s, doubling to 15 s) before it
+        answers, unless there is something to read meanwhile, and a newer resume ends the one that waits.
+        """
 
     async def set_keys(self, keys: KeyRing) -> None:
         """Sign and verify with another ring from now on."""

@@ -182,6 +182,8 @@ pub struct Resumption {
     pub settle: Settle,
     /// Why the stream is over, if it is.
     pub ended: Option<EndWhy>,
+    /// How long the connection is to be held before it is answered: it came back too often for nothing.
+    pub hold_ms: u64,
 }
 
 impl Resumption {
@@ -203,6 +205,7 @@ impl Resumption {
             reader: None,
             settle: Settle::Nothing,
             ended: None,
+            hold_ms: 0,
         }
     }
 }
@@ -304,7 +307,7 @@ impl<W> Store<W> {
         resumption.stream = id.map(|id| id.stream);
         let is_call = id.is_some_and(|id| id.stream.kind() == StreamKind::Call);
         if ask.attach_lost && !is_call {
-            let index = self.standalone_at(ask.scope, ask.owner, random)?;
+            let index = self.standalone_at(ask.scope, ask.owner, random, woken)?;
             let first = self.window(index).0;
             self.start(&mut resumption, index, Mode::All, first - 1, ask.is_aware, woken);
         }
@@ -323,7 +326,7 @@ impl<W> Store<W> {
         if !is_known && !ask.wants_new && !ask.attach_lost {
             return Ok(refused);
         }
-        let index = self.standalone_at(ask.scope, ask.owner, random)?;
+        let index = self.standalone_at(ask.scope, ask.owner, random, woken)?;
         self.count_lookup();
         let (first, last) = self.window(index);
         if ask.wants_new {
@@ -373,8 +376,11 @@ impl<W> Store<W> {
             _ if is_call => self.attach_for_answer(ask, &mut resumption, index, woken),
             _ if ask.attach_lost => {
                 // One that has ended never says anything again; its session's may be another by now.
-                let index =
-                    if facts.has_ended { self.standalone_at(ask.scope, ask.owner, random)? } else { index };
+                let index = if facts.has_ended {
+                    self.standalone_at(ask.scope, ask.owner, random, woken)?
+                } else {
+                    index
+                };
                 let first = self.window(index).0;
                 self.start(&mut resumption, index, Mode::All, first - 1, ask.is_aware, woken);
             }
@@ -432,7 +438,9 @@ impl<W> Store<W> {
     ) {
         self.describe(resumption, index);
         resumption.after = self.digest_at(index, position).map(|digest| (position, digest));
-        resumption.reader = Some(self.attach_at(index, Start { mode, position, is_aware }, woken));
+        let reader = self.attach_at(index, Start { mode, position, is_aware }, woken);
+        resumption.hold_ms = self.hold_ms(index, reader);
+        resumption.reader = Some(reader);
         resumption.attached = Attached::Events;
     }
 }

@@ -23,11 +23,11 @@ from counterfoil.adapters.gateway.answers import send_answer
 from counterfoil.adapters.gateway.asgi import Receive, Send
 from counterfoil.adapters.gateway.batches import BatchStream
 from counterfoil.adapters.gateway.calls import Call, CallSettings
-from counterfoil.adapters.gateway.calm import Calm, Holds
 from counterfoil.adapters.gateway.closing import Closing, Closings
 from counterfoil.adapters.gateway.draining import Draining
 from counterfoil.adapters.gateway.gets import GetTerms, answer_get
 from counterfoil.adapters.gateway.headers import cors_of, pass_answer_headers
+from counterfoil.adapters.gateway.holds import Holds
 from counterfoil.adapters.gateway.inbound import Inbound
 from counterfoil.adapters.gateway.initializing import Initializing
 from counterfoil.adapters.gateway.keyed.keyed_calls import KeyedCall, KeyedCalls
@@ -154,7 +154,6 @@ class Answering:
         self.adoption = Adoption(log, settings, limits, ledger) if log is not None else None
         self._keyed = KeyedCalls(ledger, settings.cancel_settle_s) if ledger is not None else None
         self._closings = Closings()
-        self._calm = Calm()
         self._holds = Holds(settings.holds_at_once, metrics.note_limit)
         self._principals = Principals(settings.principal_sessions, limits.window_age_s)
         self._patience = Patience()
@@ -548,7 +547,6 @@ class Answering:
             attaches_lost=self._settings.on_standalone_gap != "refuse",
             stops_foreign=self._settings.foreign_ids == "stop",
             cors=facts.cors.get(inbound.origin or "", ()),
-            calm=self._calm,
             holds=self._holds,
             draining=self.draining,
             patience=self._patience,

@@ -14,10 +14,10 @@ import anyio
 import msgspec
 from counterfoil.adapters.gateway.answers import send_answer
 from counterfoil.adapters.gateway.asgi import Receive, Send
-from counterfoil.adapters.gateway.calm import Calm, Holds
 from counterfoil.adapters.gateway.claims import claim_field
 from counterfoil.adapters.gateway.debts import Settlement, settle_debt
 from counterfoil.adapters.gateway.draining import Draining
+from counterfoil.adapters.gateway.holds import Holds
 from counterfoil.adapters.gateway.openings import make_headers, make_lead
 from counterfoil.adapters.gateway.patience import Patience
 from counterfoil.adapters.gateway.replies import Reply, reply_to
@@ -58,7 +58,6 @@ class GetTerms(msgspec.Struct, frozen=True, kw_only=True):
     attaches_lost: bool
     stops_foreign: bool
     cors: Headers
-    calm: Calm
     holds: Holds
     draining: Draining
     patience: Patience
@@ -110,7 +109,7 @@ async def answer_get(
     tell(reader.verdict, reader.stream)
     if watch is not None:
         reader = watch(reader)
-    if reader.is_attached and not await _keep_calm(scope, terms, reader, receive):
+    if reader.is_attached and not await _keep_calm(reader, terms.holds, receive):
         await _ask_again(full, terms, send)
         return
     answer = reader.answer
@@ -149,27 +148,22 @@ async def answer_get(
             not reader.is_answers_only,
             come_again_ms=round(terms.retry_ms * random.uniform(1, 3)),
         )
-        began_at = reader.position
         writer = StreamWriter(send, pace, opening, reader, interruption)
         with terms.draining.watched(writer if is_standalone else None):
             await writer.run(receive, on_end)
-        if reader.stream is not None and writer.reached != began_at:
-            terms.calm.note_data((scope, reader.stream))
 
 
-async def _keep_calm(scope: Scope, terms: GetTerms, reader: LogReader, receive: Receive) -> bool:
+async def _keep_calm(reader: LogReader, holds: Holds, receive: Receive) -> bool:
     """Hold a client that comes back too often for nothing; False if a newer one took over meanwhile."""
-    if reader.stream is None:
-        return True
-    hold_s = terms.calm.hold_s((scope, reader.stream), time.monotonic())
+    hold_s = reader.answer.hold_s if reader.answer is not None else 0.0
     if not hold_s or _has_data(reader):
         return True
-    if terms.holds.is_full:
+    if holds.is_full:
         reader.close()
         return False
 
     async def hold() -> None:
-        with anyio.move_on_after(hold_s), terms.holds.one():
+        with anyio.move_on_after(hold_s), holds.one():
             await reader.wait()
 
     await run_while_present(receive, hold)
@@ -229,7 +223,7 @@ async def _resume(
         with suppress(StoreFull):
             await decide()
             return
-        if terms.holds.is_full:
+        if holds.is_full:
             return
         with terms.holds.one():
             for wait_s in (0.5, 1.0, 2.0, 4.0, 8.0, 16.0):

@@ -73,8 +73,6 @@ class StreamWriter:
         plain_send: Callable[[], Send] | None = None,
     ) -> None:
         self.why: Why | None = None
-        #: The last sequence that was read, once the connection is over.
-        self.reached: int | None = None
         self._send = send
         self._pace = pace
         self._opening = opening
@@ -93,7 +91,6 @@ class StreamWriter:
         try:
             await run_while_present(receive, work)
         finally:
-            self.reached = self._reader.position  # a closed reader has none
             self._reader.close()
             on_end(self.why.value if self.why is not None else "client-gone")
 

@@ -32,6 +32,8 @@ class ReplayStatistics(msgspec.Struct, frozen=True, kw_only=True):
     trimmed_at_birth: int
     too_large: int
     refused: int
+    forgotten_sessions: int
+    """Sessions without streams that were forgotten at the bound, so that others could begin."""
     taken_over: int
     too_slow: int
     idle_ends: int

@@ -159,6 +159,13 @@ impl ResumeAnswer {
         self.decided.ended.map(|why| why.as_str())
     }
 
+    /// Seconds that the connection is to be held before it is answered.
+    #[getter]
+    fn hold_s(&self) -> f64 {
+        // At most fifteen seconds.
+        self.decided.hold_ms as f64 / 1000.0
+    }
+
     /// The reader, if one is attached.
     #[getter]
     fn reader(&self, py: Python<'_>) -> Option<Py<ReaderCore>> {

@@ -452,6 +452,7 @@ impl ReplayCore {
             ("trimmed_at_birth", counts.trimmed_at_birth),
             ("too_large", counts.too_large),
             ("refused", counts.refused),
+            ("forgotten_sessions", counts.forgotten_sessions),
             ("taken_over", counts.taken_over),
             ("too_slow", counts.too_slow),
             ("idle_ends", counts.idle_ends),

@@ -6,7 +6,9 @@
 
 mod append;
 mod arena;
+mod calm;
 mod error;
+mod idle_sessions;
 mod limits;
 mod questions;
 mod readers;
@@ -28,7 +30,9 @@ use crate::ring::{Ring, Slabs};
 pub use append::{Appended, AppendedIds, NewEvent};
 use arena::Arena;
 pub use arena::Ticket;
+use calm::Calm;
 pub use error::StoreError;
+use idle_sessions::{Found, IdleSessions, Owner};
 pub use limits::{LimitError, StoreLimits, MIN_RESERVE_BYTES, STREAM_BYTES};
 use readers::Reader;
 pub use readers::{Armed, Plan, ReaderEnd, MAX_PIECE_BYTES};
@@ -67,6 +71,13 @@ fn name_of(token: &[u8]) -> Name {
 /// Seeded, because the texts that are hashed come from clients.
 #[derive(Clone)]
 struct Seed(u64);
+
+impl Seed {
+    /// Whose sessions these are, as far as anybody knows.
+    fn owner_of(&self, scope: &Scope) -> Owner {
+        self.hash_one((scope.tenant(), scope.principal()))
+    }
+}
 
 struct Keyed(XxHash3_64);
 
@@ -136,6 +147,8 @@ pub struct Store<W> {
     /// Oldest first; an entry whose stream is gone is dropped when it is met.
     tombstones: VecDeque<Ticket>,
     ended_sessions: VecDeque<Ticket>,
+    idle_sessions: IdleSessions,
+    calm: Calm,
     charged: usize,
     now_ms: u64,
     counts: Statistics,
@@ -165,6 +178,8 @@ impl<W> Store<W> {
             next_due_ms: u64::MAX,
             tombstones: VecDeque::new(),
             ended_sessions: VecDeque::new(),
+            idle_sessions: IdleSessions::new(Seed(seed)),
+            calm: Calm::new(Seed(seed)),
             charged: 0,
             now_ms: 0,
             counts: Statistics::default(),
@@ -211,7 +226,7 @@ impl<W> Store<W> {
             self.touch_session(session);
             return Ok(());
         }
-        self.make_session(scope, true)?;
+        self.make_session(scope, true, woken)?;
         Ok(())
     }
 
@@ -235,7 +250,7 @@ impl<W> Store<W> {
             .map_err(|_| StoreError::NoRequest)?;
         // Held twice: who asked, and who still waits.
         let listed_bytes = if named.is_some() { 0 } else { 2 * OwnedId::bytes_of(requests) };
-        let index = self.open_stream(scope, &token, random.epoch, listed_bytes)?;
+        let index = self.open_stream(scope, &token, random.epoch, listed_bytes, woken)?;
         if let Some(stream) = self.streams.get_mut(index) {
             stream.owes_token = named.is_some();
             if named.is_none() {
@@ -261,7 +276,7 @@ impl<W> Store<W> {
         woken: &mut Vec<W>,
     ) -> Result<StreamToken, StoreError> {
         self.tick(now_ms, woken);
-        let index = self.standalone_of(scope, owner, &mut || random)?;
+        let index = self.standalone_of(scope, owner, &mut || random, woken)?;
         self.streams.get(index).and_then(Stream::token).ok_or(StoreError::UnknownStream)
     }
 
@@ -343,7 +358,7 @@ impl<W> Store<W> {
         self.tick(now_ms, woken);
         let session = match self.session_of(scope) {
             Ok(Some(session)) => session,
-            Ok(None) => self.make_session(scope, false)?,
+            Ok(None) => self.make_session(scope, false, woken)?,
             Err(StoreError::SessionEnded) => return Ok(Vec::new()),
             Err(error) => return Err(error),
         };
@@ -405,8 +420,10 @@ impl<W> Store<W> {
         }
     }
 
-    fn make_session(&mut self, scope: &Scope, is_held: bool) -> Result<u32, StoreError> {
-        if self.sessions.len() - self.counts.ended_sessions >= self.limits.sessions {
+    fn make_session(&mut self, scope: &Scope, is_held: bool, woken: &mut Vec<W>) -> Result<u32, StoreError> {
+        if self.sessions.len() - self.counts.ended_sessions >= self.limits.sessions
+            && !self.forget_idle_session(woken)
+        {
             self.counts.refused += 1;
             return Err(StoreError::Limit { name: "sessions", limit: self.limits.sessions });
         }
@@ -414,7 +431,47 @@ impl<W> Store<W> {
         session::write_key(&mut self.key, scope);
         self.by_scope.insert(self.key.as_slice().into(), ticket.index);
         self.schedule_session(ticket.index);
+        self.list_if_idle(ticket.index);
         Ok(ticket.index)
+    }
+
+    /// Makes room for a session; false if every one has streams.
+    fn forget_idle_session(&mut self, woken: &mut Vec<W>) -> bool {
+        let sessions = &mut self.sessions;
+        let taken = self.idle_sessions.take(|ticket| {
+            let Some(session) = sessions.find(ticket).and_then(|index| sessions.get_mut(index)) else {
+                return Found::Not;
+            };
+            if session.has_ended || session.held_streams > 0 {
+                session.is_listed = false;
+                return Found::Not;
+            }
+            Found::Idle(session.touched_ms)
+        });
+        let Some(index) = taken.and_then(|ticket| self.sessions.find(ticket)) else { return false };
+        self.forget_session(index, woken);
+        self.counts.forgotten_sessions += 1;
+        true
+    }
+
+    /// A session that has no streams may go when there are too many.
+    fn list_if_idle(&mut self, index: u32) {
+        let Some(ticket) = self.sessions.ticket(index) else { return };
+        let Some(session) = self.sessions.get_mut(index) else { return };
+        if session.held_streams > 0 || session.is_listed || session.has_ended {
+            return;
+        }
+        session.is_listed = true;
+        let (owner, used_ms) = (self.by_scope.hasher().owner_of(&session.scope), session.touched_ms);
+        self.idle_sessions.list(owner, ticket, used_ms);
+    }
+
+    /// One of its streams is over for good, but for its tombstone.
+    fn let_go_of_stream(&mut self, session: u32) {
+        if let Some(session) = self.sessions.get_mut(session) {
+            session.held_streams -= 1;
+        }
+        self.list_if_idle(session);
     }
 
     fn touch_session(&mut self, session: u32) {
@@ -429,6 +486,7 @@ impl<W> Store<W> {
         scope: &Scope,
         owner: u32,
         random: &mut dyn FnMut() -> Random,
+        woken: &mut Vec<W>,
     ) -> Result<u32, StoreError> {
         if let Some(session) = self.session_of(scope)? {
             let standalone = self.sessions.get(session).map_or(NONE, |session| session.standalone);
@@ -439,7 +497,7 @@ impl<W> Store<W> {
         let random = random();
         let token = StreamToken::mint(StreamKind::Standalone, None, owner, random.name)
             .map_err(|_| StoreError::UnknownStream)?;
-        let index = self.open_stream(scope, &token, random.epoch, 0)?;
+        let index = self.open_stream(scope, &token, random.epoch, 0, woken)?;
         let session = self.streams.get(index).map_or(NONE, |stream| stream.session);
         if let Some(session) = self.sessions.get_mut(session) {
             session.standalone = index;
@@ -453,6 +511,7 @@ impl<W> Store<W> {
         token: &StreamToken,
         epoch: [u8; 8],
         listed_bytes: usize,
+        woken: &mut Vec<W>,
     ) -> Result<u32, StoreError> {
         let known = self.session_of(scope)?;
         let live = known.and_then(|index| self.sessions.get(index)).map_or(0, |session| session.live_streams);
@@ -481,7 +540,7 @@ impl<W> Store<W> {
         }
         let session = match known {
             Some(session) => session,
-            None => self.make_session(scope, false)?,
+            None => self.make_session(scope, false, woken)?,
         };
         let epoch = Epoch(epoch);
         let tag = self.keys.tag(scope, token, &epoch);
@@ -503,6 +562,7 @@ impl<W> Store<W> {
         let Some(owner) = self.sessions.get_mut(session) else { return };
         let following = std::mem::replace(&mut owner.first_stream, index);
         owner.live_streams += 1;
+        owner.held_streams += 1;
         owner.touched_ms = self.now_ms;
         if let Some(stream) = self.streams.get_mut(index) {
             stream.following = following;
@@ -587,6 +647,9 @@ impl<W> Store<W> {
             State::Tombstone(_) => self.counts.tombstones -= 1,
         }
         self.unlink(&stream, index);
+        if !matches!(stream.state, State::Tombstone(_)) {
+            self.let_go_of_stream(stream.session);
+        }
         self.shrink();
     }
 
@@ -618,6 +681,8 @@ impl<W> Store<W> {
         session::write_key(&mut self.key, &session.scope);
         self.by_scope.remove(self.key.as_slice());
         self.counts.ended_sessions -= usize::from(session.has_ended);
+        let sessions = &self.sessions;
+        self.idle_sessions.clean(2 * sessions.len() + 64, |ticket| sessions.find(ticket).is_some());
         // Those that went by their age are still listed here.
         if self.ended_sessions.len() > 2 * self.counts.ended_sessions + 64 {
             let sessions = &self.sessions;

@@ -46,8 +46,9 @@ impl<W> Store<W> {
         scope: &Scope,
         owner: u32,
         random: &mut dyn FnMut() -> Random,
+        woken: &mut Vec<W>,
     ) -> Result<u32, StoreError> {
-        let index = self.standalone_of(scope, owner, random)?;
+        let index = self.standalone_of(scope, owner, random, woken)?;
         self.trim_old(index);
         Ok(index)
     }

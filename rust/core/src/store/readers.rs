@@ -51,8 +51,11 @@ pub(super) struct Reader<W> {
     pub(super) is_aware: bool,
     /// The last sequence that it was given.
     pub(super) position: u64,
-    /// Bytes that it was given of the event after that, which is larger than a piece.
+    /// Bytes that it was given of a later event, which is larger than a piece, and that event.
     pub(super) given: usize,
+    pub(super) given_of: u64,
+    /// Its stream is known to be calm or not by it, until it is given something.
+    pub(super) is_noted: bool,
     pub(super) end: Option<ReaderEnd>,
     pub(super) waiter: Option<W>,
 }
@@ -70,7 +73,9 @@ pub(crate) struct Start {
 pub struct Plan {
     from: u64,
     to: u64,
-    /// Bytes of the first frame that were handed out before.
+    /// The one event that a part of is handed out; 0 where it is whole ones.
+    part_of: u64,
+    /// Bytes of it that were handed out before.
     given: usize,
     /// How many bytes it is.
     pub bytes: usize,
@@ -119,7 +124,17 @@ impl<W> Store<W> {
             self.displace(index, older, woken);
         }
         let Start { mode, position, is_aware } = start;
-        let reader = Reader { stream: index, mode, is_aware, position, given: 0, end: None, waiter: None };
+        let reader = Reader {
+            stream: index,
+            mode,
+            is_aware,
+            position,
+            given: 0,
+            given_of: 0,
+            is_noted: false,
+            end: None,
+            waiter: None,
+        };
         let ticket = self.readers.insert(reader);
         if let Some(stream) = self.streams.get_mut(index) {
             stream.reader = Some(ticket);
@@ -143,35 +158,52 @@ impl<W> Store<W> {
         self.tick(now_ms, woken);
         let (index, mode, position, given) = match self.reader(reader) {
             Some(Reader { end: Some(end), .. }) => return Err(*end),
-            Some(reader) => (reader.stream, reader.mode, reader.position, reader.given),
+            Some(reader) => (reader.stream, reader.mode, reader.position, (reader.given, reader.given_of)),
             None => return Err(ReaderEnd::Closed),
         };
         self.trim_old(index);
         let Some(stream) = self.streams.get(index) else { return Err(ReaderEnd::Ended(EndWhy::Session)) };
         let lead = LEAD.len() + stream.prefix.as_bytes().len();
-        let plan = match mode {
-            Mode::Parked => Plan { from: position, to: position, given: 0, bytes: 0 },
-            Mode::All => {
-                let first = stream.ring.first_sequence();
-                if position + 1 < first {
-                    self.counts.too_slow += 1;
-                    return Err(
-                        self.end_reader(reader, ReaderEnd::TooSlow { first: position + 1, last: first - 1 })
-                    );
-                }
-                let whole = stream.ring.length_of(position + 1).map_or(0, |length| lead + length);
-                if whole > MAX_PIECE_BYTES {
-                    let bytes = (whole - given).min(max_bytes.clamp(1, MAX_PIECE_BYTES));
-                    let to = position + u64::from(given + bytes == whole);
-                    Plan { from: position, to, given, bytes }
-                } else {
-                    let (to, bytes) = stream.ring.measure_after(position, lead, max_bytes);
-                    Plan { from: position, to, given: 0, bytes }
-                }
+        let next = match mode {
+            Mode::Parked => None,
+            Mode::All => stream.ring.length_of(position + 1).map(|length| (position + 1, length)),
+            Mode::Answers { requests_after } => next_answer(stream, position, requests_after),
+        };
+        let lost = match mode {
+            Mode::All if position + 1 < stream.ring.first_sequence() => {
+                Some((position + 1, stream.ring.first_sequence() - 1))
             }
-            Mode::Answers { requests_after } => {
-                let (to, bytes) = measure_answers(stream, position, requests_after, lead, max_bytes);
-                Plan { from: position, to, given: 0, bytes }
+            // What a part was handed out of has left the window.
+            _ if given.0 > 0 && next.is_none_or(|(sequence, _)| sequence != given.1) => {
+                Some((given.1, given.1))
+            }
+            _ => None,
+        };
+        if let Some((first, last)) = lost {
+            self.counts.too_slow += 1;
+            return Err(self.end_reader(reader, ReaderEnd::TooSlow { first, last }));
+        }
+        let plan = match next {
+            None => {
+                // A reader of answers moves over what it is not given.
+                let last = stream.ring.last_sequence();
+                let to = if matches!(mode, Mode::Answers { .. }) { last.max(position) } else { position };
+                Plan { from: position, to, part_of: 0, given: 0, bytes: 0 }
+            }
+            Some((sequence, length)) if lead + length > MAX_PIECE_BYTES => {
+                let left = lead + length - given.0;
+                let bytes = left.min(max_bytes.clamp(1, MAX_PIECE_BYTES));
+                let to = if bytes == left { sequence } else { position };
+                Plan { from: position, to, part_of: sequence, given: given.0, bytes }
+            }
+            Some(_) => {
+                let (to, bytes) = match mode {
+                    Mode::Answers { requests_after } => {
+                        measure_answers(stream, position, requests_after, lead, max_bytes)
+                    }
+                    Mode::All | Mode::Parked => stream.ring.measure_after(position, lead, max_bytes),
+                };
+                Plan { from: position, to, part_of: 0, given: 0, bytes }
             }
         };
         if plan.bytes == 0 && mode != Mode::Parked {
@@ -199,20 +231,22 @@ impl<W> Store<W> {
             {
                 return false;
             }
-            Mode::All if plan.given > 0 || plan.to == plan.from => {
+            _ if plan.part_of > 0 => {
                 let mut part = Part { skip: plan.given, take: plan.bytes, out };
-                put_frames(stream, &self.slabs, plan.from + 1, plan.from + 1, &mut part);
+                put_one(stream, &self.slabs, plan.part_of, &mut part);
+                if part.take > 0 {
+                    return false;
+                }
             }
             Mode::All => put_frames(stream, &self.slabs, plan.from + 1, plan.to, out),
             Mode::Answers { requests_after } => {
                 let wanted = |sequence| is_wanted(stream, sequence, requests_after);
                 for pinned in stream.pinned_after(plan.from).filter(|pinned| pinned.sequence <= plan.to) {
-                    put_lead(stream, pinned.sequence, out);
-                    out.put(&pinned.frame);
+                    put_one(stream, &self.slabs, pinned.sequence, out);
                 }
                 let first = stream.ring.first_sequence().max(plan.from + 1);
                 for sequence in (first..=plan.to).filter(|&sequence| wanted(sequence)) {
-                    put_frames(stream, &self.slabs, sequence, sequence, out);
+                    put_one(stream, &self.slabs, sequence, out);
                 }
             }
         }
@@ -220,9 +254,18 @@ impl<W> Store<W> {
             stream.written = stream.written.max(plan.to);
             stream.was_written = true;
         }
+        let is_part = plan.part_of > 0 && plan.to == plan.from;
+        let mut makes_progress = false;
         if let Some(reader) = self.readers.get_mut(reader.index) {
-            reader.given = if plan.to == plan.from { plan.given + plan.bytes } else { 0 };
+            reader.given = if is_part { plan.given + plan.bytes } else { 0 };
+            reader.given_of = if is_part { plan.part_of } else { 0 };
             reader.position = plan.to;
+            makes_progress = plan.bytes > 0 && std::mem::take(&mut reader.is_noted);
+        }
+        if makes_progress {
+            if let Some(stream) = self.streams.ticket(index) {
+                self.calm.note_data(stream);
+            }
         }
         true
     }
@@ -244,6 +287,19 @@ impl<W> Store<W> {
         // Nobody comes in between.
         self.fill(reader, &plan, out);
         Ok(plan.bytes)
+    }
+
+    /// Notes that a connection came back to a stream; how long it is to be held, if it has nothing to read.
+    pub(crate) fn hold_ms(&mut self, index: u32, reader: Ticket) -> u64 {
+        let Some(stream) = self.streams.ticket(index) else { return 0 };
+        let hold_ms = self.calm.note(stream, self.now_ms);
+        let Some(found) = self.readers.get_mut(reader.index) else { return 0 };
+        found.is_noted = true;
+        if self.has_caught_up(reader) {
+            hold_ms
+        } else {
+            0
+        }
     }
 
     /// Keeps `waker` until there is something to read or the reader ends.
@@ -433,9 +489,16 @@ impl<O: Out> Out for Part<'_, O> {
 
 const LEAD: &[u8] = b"id: ";
 
-fn put_lead(stream: &Stream, sequence: u64, out: &mut impl Out) {
-    out.put(LEAD);
-    out.put(stream.prefix_at(sequence).0.as_bytes());
+/// Writes the frame of one event, in the window or pinned.
+fn put_one(stream: &Stream, slabs: &crate::ring::Slabs, sequence: u64, out: &mut impl Out) {
+    match stream.pinned_after(sequence - 1).find(|pinned| pinned.sequence == sequence) {
+        None => put_frames(stream, slabs, sequence, sequence, out),
+        Some(pinned) => {
+            out.put(LEAD);
+            out.put(stream.prefix_at(sequence).0.as_bytes());
+            out.put(&pinned.frame);
+        }
+    }
 }
 
 /// Writes the frames `from ..= to`, each with the prefix that was signed for it.
@@ -459,6 +522,17 @@ fn is_wanted(stream: &Stream, sequence: u64, requests_after: u64) -> bool {
         Some(Mark::Request) => sequence > requests_after,
         _ => false,
     }
+}
+
+/// The next event that a reader of answers is given, and the bytes stored of it.
+fn next_answer(stream: &Stream, position: u64, requests_after: u64) -> Option<(u64, usize)> {
+    if let Some(pinned) = stream.pinned_after(position).next() {
+        return Some((pinned.sequence, pinned.frame.len()));
+    }
+    let first = stream.ring.first_sequence().max(position + 1);
+    let sequence = (first..=stream.ring.last_sequence())
+        .find(|&sequence| is_wanted(stream, sequence, requests_after))?;
+    Some((sequence, stream.ring.length_of(sequence)?))
 }
 
 /// As `Ring::measure_after`, for a reader of answers; its position moves over what it is not given.

@@ -13,6 +13,10 @@ pub(super) struct Session {
     pub(super) first_stream: u32,
     pub(super) standalone: u32,
     pub(super) live_streams: usize,
+    /// Live ones, and those in their grace: what keeps it from being forgotten for another one.
+    pub(super) held_streams: usize,
+    /// Whether it stands in `IdleSessions`.
+    pub(super) is_listed: bool,
     pub(super) touched_ms: u64,
     pub(super) due_s: u32,
 }
@@ -26,6 +30,8 @@ impl Session {
             first_stream: NONE,
             standalone: NONE,
             live_streams: 0,
+            held_streams: 0,
+            is_listed: false,
             touched_ms: now_ms,
             due_s: 0,
         }

@@ -44,6 +44,8 @@ pub struct Statistics {
     pub too_large: u64,
     /// Streams and sessions that were refused at a bound.
     pub refused: u64,
+    /// Sessions without streams that were forgotten to make room for others.
+    pub forgotten_sessions: u64,
     /// Readers that another one took over.
     pub taken_over: u64,
     /// Readers that fell out of the window.
