@@ -223,7 +223,7 @@ async def _resume(
         with suppress(StoreFull):
             await decide()
             return
-        if holds.is_full:
+        if terms.holds.is_full:
             return
         with terms.holds.one():
             for wait_s in (0.5, 1.0, 2.0, 4.0, 8.0, 16.0):

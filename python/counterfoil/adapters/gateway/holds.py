@@ -1,4 +1,4 @@
-"""Bounds how many clients are held before their answer, which the store asks for those that come too often."""
+"""Bounds how many clients are held before their answer, as the store asks for whoever comes too often."""
 
 from __future__ import annotations
 
