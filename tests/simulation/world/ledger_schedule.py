@@ -149,9 +149,14 @@ class LedgerSchedule(Schedule):
     def _process(self, *, everything: bool = False) -> None:
         count = len(self.pending) if everything else self.rng.randint(0, len(self.pending))
         chosen, self.pending[:count] = self.pending[:count], []
+        if chosen:
+            self.loop.run(self._dispatch_all(chosen))
+        if self.in_flight:
+            self._let_work(everything=everything)
+
+    async def _dispatch_all(self, chosen: list[tuple[Place, Happening | None]]) -> None:
         for place, happening in chosen:
             self._dispatch(place, happening)
-        self._let_work(everything=everything)
 
     def _dispatch(self, place: Place, happening: Happening | None) -> None:
         self.keeping.begin("local", place)
@@ -166,12 +171,9 @@ class LedgerSchedule(Schedule):
             self.by_position.setdefault((stream, at.epoch, at.position), []).append(at)
         delivery = Delivery(scope=SCOPE, place=at, name=NAME, data=happening.data)
         try:
-            self.in_flight.append((place, self.loop.run(self._hand_over(delivery))))
+            self.in_flight.append((place, self.dispatcher.dispatch(delivery)))
         except LedgerBusy as error:
             raise Broken("a queue of sixty events is full") from error
-
-    async def _hand_over(self, delivery: Delivery) -> DispatchTicket:
-        return self.dispatcher.dispatch(delivery)
 
     def _let_work(self, *, everything: bool) -> None:
         self.loop.pass_time(self.rng.choice((0.0, 0.001, 0.005, 0.05)))

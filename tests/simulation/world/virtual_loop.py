@@ -41,8 +41,17 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return value
 
     def pass_time(self, seconds: float) -> None:
-        """Let everything happen that is due in these seconds."""
-        self.run(asyncio.sleep(seconds))
+        """Let everything happen that is due in these seconds; raises what a callback raised."""
+        until = self.clock.now + seconds
+        asyncio._set_running_loop(self)
+        try:
+            while self._ready or (self._scheduled and self._scheduled[0].when() <= until):
+                self._run_once()
+        finally:
+            asyncio._set_running_loop(None)
+        self.clock.now = max(self.clock.now, until)
+        if self._broken:
+            raise self._broken[0]
 
     def _note_broken(self, _: Any, context: dict[str, Any]) -> None:
         self._broken.append(context.get("exception") or RuntimeError(context["message"]))
