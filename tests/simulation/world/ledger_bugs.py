@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from counterfoil.adapters import dispatcher
+from counterfoil.adapters.dispatcher import run as dispatcher_run
 from counterfoil.model.tokens import HandlerKind
 from counterfoil.protocol.ledger_steps import claiming, settling
 from world.disk import SimulatedLedger
@@ -32,6 +32,6 @@ LEDGER_BUGS: dict[str, Callable[[], Patches]] = {
     "a step does not know its own row again": lambda: [(claiming, "is_own", lambda *_: False)],
     "what is acknowledged may not be synced": lambda: [(SimulatedLedger, "syncs_first", False)],
     "a sink's key is that of the run": lambda: [
-        (dispatcher, "_sink_key", lambda intent: f"run-{next(_keys)}")
+        (dispatcher_run, "_sink_key", lambda intent: f"run-{next(_keys)}")
     ],
 }
