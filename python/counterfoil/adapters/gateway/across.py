@@ -11,9 +11,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import anyio
 import msgspec
 from anyio.abc import TaskGroup
+from counterfoil.adapters.gateway.adoption.table import OnOffer
 from counterfoil.adapters.gateway.asgi import Receive, Send
 from counterfoil.adapters.gateway.inbound import Inbound
 from counterfoil.adapters.gateway.messages import RequestId
+from counterfoil.adapters.gateway.offers import Offers
 from counterfoil.adapters.gateway.scopes import Identity
 from counterfoil.adapters.gateway.sessions import SessionFacts
 from counterfoil.adapters.gateway.upstream import Headers, Take, Upstream, UpstreamAnswer, UpstreamRequest
@@ -23,6 +25,7 @@ from counterfoil.adapters.peers.peers import Peers
 from counterfoil.adapters.peers.wire import (
     Forwarded,
     NeedsSession,
+    Offer,
     Request,
     RunsCall,
     Said,
@@ -59,6 +62,27 @@ class Across:
         self.peers = peers
         #: What news is told in; set while the gateway runs.
         self.tasks: TaskGroup | None = None
+        #: What others have that an identical call may take over.
+        self.offers = Offers()
+
+    # --- adoption
+
+    async def forward_identical(self, passing: Passing, identity: bytes) -> bool:
+        """Have the process that has an undelivered call of that identity answer this one."""
+        while (owner := self.offers.find(identity)) is not None:
+            if await self._forward(passing, owner, None) in (Reached.ANSWERED, Reached.LEFT):
+                return True
+            self.offers.forget(identity, owner)
+        return False
+
+    def tell_offers(self, within_s: float) -> OnOffer:
+        """Return what tells the others of undelivered calls here."""
+
+        def tell(identity: bytes, is_open: bool) -> None:
+            number = self.peers.own.number
+            self._tell_later(Offer(identity=identity, owner=number, within_s=within_s if is_open else 0.0))
+
+        return tell
 
     # --- resumes
 

@@ -152,6 +152,8 @@ class Answering:
         self._metrics = metrics
         self._observer = Observer(log, limits, verdicts) if log is not None and settings.observe else None
         self.adoption = Adoption(log, settings, limits, ledger) if log is not None else None
+        if across is not None and self.adoption is not None:
+            self.adoption.listen_to_offers(across.tell_offers(settings.adopt_s))
         self._keyed = KeyedCalls(ledger, settings.cancel_settle_s) if ledger is not None else None
         self._closings = Closings()
         self._holds = Holds(settings.holds_at_once, metrics.note_limit)
@@ -281,6 +283,18 @@ class Answering:
             return True
         return isinstance(found, Place) and await self._across.forward(passing, found)
 
+    async def _adopted_elsewhere(self, exchange: Exchange, knows: Capabilities, asked: CallFacts) -> bool:
+        """Leave a call to the process that has an identical one undelivered; False where nobody else has."""
+        if self._across is None or exchange.via is not None or not self._across.offers:
+            return False
+        assert self.adoption is not None
+        scope = exchange.scope(exchange.inbound.session if knows.has_sessions else None)
+        request, upstream = exchange.request, exchange.upstream
+        identity = self.adoption.identity_of(exchange.inbound, request, upstream, scope, knows, asked)
+        if identity is None or self.adoption.has_offer(identity):
+            return False
+        return await self._across.forward_identical(self._passing(exchange, scope), identity)
+
     async def _cancelled_elsewhere(self, exchange: Exchange, scope: Scope, body: bytes) -> bool:
         """Leave a cancellation to the process that runs the call; False where nobody else does."""
         request_id = cancelled_id(body)
@@ -388,6 +402,8 @@ class Answering:
         # What is asked may be answered from an earlier call: a token that is new here is asked about first.
         is_known = asked is None or self._facts(exchange).has_let_in(inbound)
         if not is_known and await self._admit(exchange, knows) is None:
+            return
+        if asked is not None and await self._adopted_elsewhere(exchange, knows, asked):
             return
         try:
             is_keyed = self._keyed is not None and asked is not None and asked.given is not None

@@ -136,7 +136,7 @@ class Gateway:
         if self._peers is None or self._across is None or self._log is None:
             yield
             return
-        inbox = GatewayInbox(self, self._answering, self._log, tasks)
+        inbox = GatewayInbox(self, self._answering, self._log, self._across.offers, tasks)
         self._across.tasks = tasks
         try:
             async with self._peers.running(inbox, max_body_bytes=self.settings.body_bytes):

@@ -20,14 +20,17 @@ from counterfoil.adapters.gateway.across import (
 from counterfoil.adapters.gateway.adoption.front import Adoption
 from counterfoil.adapters.gateway.asgi import Receive, Send
 from counterfoil.adapters.gateway.messages import read_message
+from counterfoil.adapters.gateway.offers import Offers
 from counterfoil.adapters.gateway.open_calls import OpenCalls
 from counterfoil.adapters.gateway.session_news import note_requests
 from counterfoil.adapters.gateway.sessions import SessionFacts, Sessions
 from counterfoil.adapters.gateway.upstream import UpstreamRequest
+from counterfoil.adapters.peers.owners import Owner
 from counterfoil.adapters.peers.wire import (
     Forwarded,
     Line,
     NeedsSession,
+    Offer,
     Report,
     Reported,
     Request,
@@ -44,6 +47,8 @@ from counterfoil.adapters.peers.wire import (
 from counterfoil.errors import CounterfoilError
 from counterfoil.native import Scope
 from counterfoil.stores.interface import ReplayLog
+
+_LONGEST_OFFER_S = 3_600.0
 
 
 class Holder(Protocol):
@@ -67,7 +72,10 @@ class Front(Protocol):
 class GatewayInbox:
     """Serves the peers of one gateway while it runs."""
 
-    def __init__(self, front: Front, holder: Holder, log: ReplayLog, tasks: TaskGroup) -> None:
+    def __init__(
+        self, front: Front, holder: Holder, log: ReplayLog, offers: Offers, tasks: TaskGroup
+    ) -> None:
+        self._offers = offers
         self._front = front
         self._holder = holder
         self._log = log
@@ -93,6 +101,8 @@ class GatewayInbox:
             case ToolsNews():
                 if self._holder.adoption is not None:
                     self._holder.adoption.learn_tools(request.route, scope_of(request.scope), request.answer)
+            case Offer():
+                self._take_offer(request)
             case SessionEnd():
                 await self._end_session(scope_of(request.scope), holds=request.holds)
             case NeedsSession():
@@ -115,6 +125,15 @@ class GatewayInbox:
         if news.is_opened:
             await self._log.open_session(scope_of(news.scope))
         learn_news(self._facts(news.scope), news)
+
+    def _take_offer(self, offer: Offer) -> None:
+        owner = Owner.of(offer.owner)
+        if owner is None:
+            return
+        if offer.within_s > 0:
+            self._offers.note(offer.identity, owner, within_s=min(offer.within_s, _LONGEST_OFFER_S))
+        else:
+            self._offers.forget(offer.identity, owner)
 
     async def _end_session(self, scope: Scope, *, holds: bool) -> None:
         signal = SignalUpstream()

@@ -85,12 +85,29 @@ class TakesAnswer(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
     request_id: int | str
 
 
+class Offer(msgspec.Struct, frozen=True, kw_only=True, tag="offer"):
+    """An identical call belongs to that owner from now on, for so long; or no more."""
+
+    identity: bytes
+    owner: int
+    within_s: float = 0.0
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True, tag="report"):
     """Asks for the metrics and the status of a process."""
 
 
 Request = (
-    Forwarded | SessionNews | Wish | ToolsNews | SessionEnd | NeedsSession | RunsCall | TakesAnswer | Report
+    Forwarded
+    | SessionNews
+    | Wish
+    | ToolsNews
+    | SessionEnd
+    | NeedsSession
+    | RunsCall
+    | TakesAnswer
+    | Offer
+    | Report
 )
 
 

@@ -324,6 +324,8 @@ class Adopting:
             self._tasks.start_soon(self._forget_later, holder, None)
         self.table.ring(holder.identity)
         if work.state is Work.INDETERMINATE:
+            if not holder.is_forgotten:
+                self.table.offer(holder)  # whoever makes the call again is told
             self._tell_release(holder, work)
         elif (
             holder.delivery is Delivery.DONE

@@ -21,6 +21,7 @@ from counterfoil.adapters.gateway.adoption.journal import Journal
 from counterfoil.adapters.gateway.adoption.listing import ListeningUpstream
 from counterfoil.adapters.gateway.adoption.questions import Questions
 from counterfoil.adapters.gateway.adoption.restoring import restore
+from counterfoil.adapters.gateway.adoption.table import OnOffer
 from counterfoil.adapters.gateway.asgi import Receive, Send
 from counterfoil.adapters.gateway.calls import Call, OnHead
 from counterfoil.adapters.gateway.closing import Closing
@@ -107,16 +108,12 @@ class Adoption:
         """Take a call in, before it runs; None if it takes no part."""
         if asked is None or message.request_id is None:
             return None
-        scope = call.stream.scope
-        route = route_of(inbound, call.request)
-        policy = self._policy.scope_of(route, asked.tool)
-        is_read_only = self._read_only.has(route, scope, asked.tool)
-        crosses = policy == "principal" and scope.principal not in (None, ANONYMOUS)
-        eligible = judge_eligibility(policy, asked, is_read_only=is_read_only)
-        if eligible is not Eligible.YES or (not crosses and scope.session is None):
+        found = self._identify(inbound, call.request, call.upstream, call.stream.scope, knows, asked)
+        if found is None:
             return None
+        identity, crosses = found
         entry = AdoptableCall(
-            identity=self._identify(route, scope, knows, asked, call, crosses=crosses),
+            identity=identity,
             tool=asked.tool,
             route=inbound.target.partition(b"?")[0].decode("latin-1"),
             stream=call.stream,
@@ -132,11 +129,45 @@ class Adoption:
         self._adopting.enter(entry, call, tasks)
         return entry
 
+    def identity_of(
+        self,
+        inbound: Inbound,
+        request: UpstreamRequest,
+        upstream: Upstream,
+        scope: Scope,
+        knows: Capabilities,
+        asked: CallFacts,
+    ) -> bytes | None:
+        """Return what identical calls have in common, before there is a stream; None if it takes no part."""
+        found = self._identify(inbound, request, upstream, scope, knows, asked)
+        return found[0] if found is not None else None
+
+    def has_offer(self, identity: bytes) -> bool:
+        """Whether an undelivered call or a doubt of that identity is here."""
+        return self._adopting.table.has_offer(identity)
+
+    def listen_to_offers(self, listener: OnOffer) -> None:
+        """Have `listener` told when an identity can be adopted here, and when it cannot any more."""
+        self._adopting.table.on_offer = listener
+
     def _identify(
-        self, route: str, scope: Scope, knows: Capabilities, asked: CallFacts, call: Call, *, crosses: bool
-    ) -> bytes:
-        place = (route, getattr(call.upstream, "name", ""), call.request.target)
-        return identify_call(place, scope, knows, asked, crosses=crosses)
+        self,
+        inbound: Inbound,
+        request: UpstreamRequest,
+        upstream: Upstream,
+        scope: Scope,
+        knows: Capabilities,
+        asked: CallFacts,
+    ) -> tuple[bytes, bool] | None:
+        route = route_of(inbound, request)
+        policy = self._policy.scope_of(route, asked.tool)
+        is_read_only = self._read_only.has(route, scope, asked.tool)
+        crosses = policy == "principal" and scope.principal not in (None, ANONYMOUS)
+        eligible = judge_eligibility(policy, asked, is_read_only=is_read_only)
+        if eligible is not Eligible.YES or (not crosses and scope.session is None):
+            return None
+        place = (route, getattr(upstream, "name", ""), request.target)
+        return identify_call(place, scope, knows, asked, crosses=crosses), crosses
 
     async def run(self, entry: AdoptableCall, call: Call, on_head: OnHead) -> None:
         """Make the call, or take over an identical one."""

@@ -5,7 +5,8 @@ Bounded: above `limit` calls without a client, the one that was left first is fo
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from collections.abc import Callable
 
 import anyio
 from counterfoil.adapters.gateway.adoption.entries import AdoptableCall, CallWork
@@ -16,10 +17,18 @@ from counterfoil.native import Scope, StreamToken
 _REMEMBERED = 1 << 16
 
 
+#: Told an identity, and whether it can be adopted from now on, or no more.
+OnOffer = Callable[[bytes, bool], None]
+
+
 class AdoptionTable:
     """The calls of one gateway that are open, undelivered or in doubt."""
 
     def __init__(self, limit: int) -> None:
+        #: Who tells other processes what can be adopted here.
+        self.on_offer: OnOffer | None = None
+        self._offered: dict[AdoptableCall, None] = {}
+        self._offers: Counter[bytes] = Counter()
         self._limit = limit
         self._by_identity: dict[bytes, list[AdoptableCall]] = {}
         self._by_stream: dict[tuple[Scope, StreamToken], AdoptableCall] = {}
@@ -53,6 +62,7 @@ class AdoptionTable:
 
     def remove(self, entry: AdoptableCall) -> None:
         """Forget a call; its identity, stream and request id lead nowhere."""
+        self._end_offer(entry)
         equal = self._by_identity.get(entry.identity)
         if equal is not None and entry in equal:
             equal.remove(entry)
@@ -83,11 +93,34 @@ class AdoptionTable:
 
     def note_away(self, entry: AdoptableCall) -> AdoptableCall | None:
         """Nobody is attached; return the call that has to be forgotten for that, if there are too many."""
+        self.offer(entry)
         self._away[entry] = None
         self._away.move_to_end(entry)
         return next(iter(self._away)) if len(self._away) > self._limit else None
 
+    def offer(self, entry: AdoptableCall) -> None:
+        """Say that an identical call, wherever it arrives, belongs here."""
+        if self.on_offer is None or entry in self._offered:
+            return
+        self._offered[entry] = None
+        self._offers[entry.identity] += 1
+        if self._offers[entry.identity] == 1:
+            self.on_offer(entry.identity, True)
+
+    def has_offer(self, identity: bytes) -> bool:
+        return identity in self._offers
+
+    def _end_offer(self, entry: AdoptableCall) -> None:
+        if self.on_offer is None or entry not in self._offered:
+            return
+        del self._offered[entry]
+        self._offers[entry.identity] -= 1
+        if not self._offers[entry.identity]:
+            del self._offers[entry.identity]
+            self.on_offer(entry.identity, False)
+
     def note_back(self, entry: AdoptableCall) -> None:
+        self._end_offer(entry)
         self._away.pop(entry, None)
 
     def equal_to(self, entry: AdoptableCall) -> list[AdoptableCall]:
