@@ -33,6 +33,7 @@ class Reading:
             if not event.data:
                 continue
             message = json.loads(event.data)
+            assert "error" not in message, message
             if "result" in message:
                 self.receipt = message["result"]["content"][0]["text"]
                 return

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import anyio.abc
@@ -22,6 +22,8 @@ import anyio.lowlevel
 import anyio.streams.tls
 import httpcore2
 from anyio.streams.tls import TLSAttribute, TLSStream
+
+from counterfoil.adapters.joined_writes import JoinedWrites
 
 #: Bytes that may wait to be read; at it the connection is read no further until they are.
 MOST_WAITING = 256 << 10
@@ -187,8 +189,8 @@ class Connection(asyncio.Protocol, anyio.abc.ByteStream):
     # What asyncio calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # A request's head and its body are two writes for httpcore2, and one send for the kernel.
+        self._transport = cast(asyncio.Transport, JoinedWrites(cast(asyncio.Transport, transport)))
 
     def data_received(self, data: bytes) -> None:
         self._pieces.append(data)

@@ -18,6 +18,8 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
+from counterfoil.adapters.joined_writes import joining_protocol
+
 if TYPE_CHECKING:
     import uvicorn
 
@@ -178,6 +180,7 @@ def _make_uvicorn(app: Any, grace_s: float, head_deadline_s: float, tls: ServerT
         http=_with_head_deadline(head_deadline_s),
         log_config=None,
         access_log=False,
+        http=joining_protocol(),
         ws="none",
         proxy_headers=False,  # who a request is from is decided by our own list of proxies
         server_header=False,
