@@ -7,10 +7,7 @@ A cut cannot fall between them then, and the kernel is called once.  `serving` p
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, cast
-
-if TYPE_CHECKING:
-    from uvicorn.protocols.http.h11_impl import H11Protocol
+from typing import Any
 
 #: Bytes at which a send is not put off any further, so that a slow client is noticed as soon as ever.
 MOST_PENDING = 64 << 10
@@ -53,16 +50,3 @@ class JoinedWrites:
         pending, self._pending, self._pending_bytes = self._pending, [], 0
         if pending:
             self._transport.write(pending[0] if len(pending) == 1 else b"".join(pending))
-
-
-def joining_protocol() -> type[asyncio.Protocol]:
-    """Return uvicorn's own HTTP protocol, over joined writes."""
-    from uvicorn.protocols.http.auto import AutoHTTPProtocol
-
-    base = cast("type[H11Protocol]", AutoHTTPProtocol)
-
-    class Joining(base):  # type: ignore[valid-type, misc]
-        def connection_made(self, transport: asyncio.Transport) -> None:
-            super().connection_made(cast(asyncio.Transport, JoinedWrites(transport)))
-
-    return Joining

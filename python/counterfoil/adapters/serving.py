@@ -12,13 +12,13 @@ import ssl
 import stat
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import anyio.lowlevel
 import msgspec
 
-from counterfoil.adapters.joined_writes import joining_protocol
+from counterfoil.adapters.joined_writes import JoinedWrites
 
 if TYPE_CHECKING:
     import uvicorn
@@ -123,10 +123,10 @@ async def _serve_by_uvicorn(
         tasks.cancel_scope.cancel()
 
 
-def _with_head_deadline(seconds: float) -> type[Any] | str:
-    """Return uvicorn's protocol, but closing a connection whose next request has no whole head in time.
+def _make_protocol(head_deadline_s: float) -> type[Any] | str:
+    """Return uvicorn's protocol over joined writes, which closes a connection without a whole head in time.
 
-    Without httptools it is uvicorn's own choice, and nothing is closed.
+    Without httptools it is uvicorn's own choice, as it is.
     """
     try:
         from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -137,12 +137,12 @@ def _with_head_deadline(seconds: float) -> type[Any] | str:
         _deadline: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            self._deadline = self.loop.call_later(seconds, self._give_up)
+            super().connection_made(cast(asyncio.Transport, JoinedWrites(transport)))
+            self._deadline = self.loop.call_later(head_deadline_s, self._give_up)
 
         def data_received(self, data: bytes) -> None:
             if self._deadline is None and self._waits_for_head():
-                self._deadline = self.loop.call_later(seconds, self._give_up)
+                self._deadline = self.loop.call_later(head_deadline_s, self._give_up)
             super().data_received(data)
             if not self._waits_for_head():
                 self._stop_deadline()
@@ -177,10 +177,9 @@ def _make_uvicorn(app: Any, grace_s: float, head_deadline_s: float, tls: ServerT
 
     config = uvicorn.Config(
         app,
-        http=_with_head_deadline(head_deadline_s),
+        http=_make_protocol(head_deadline_s),
         log_config=None,
         access_log=False,
-        http=joining_protocol(),
         ws="none",
         proxy_headers=False,  # who a request is from is decided by our own list of proxies
         server_header=False,
