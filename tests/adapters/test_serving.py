@@ -68,3 +68,31 @@ def test_small_writes_are_not_held_back_until_the_client_acknowledges(host: str)
         connection, _ = listener.accept()
         with connection:
             assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+async def stream_app(scope, receive, send) -> None:  # type: ignore[no-untyped-def]
+    if scope["type"] == "lifespan":
+        await app(scope, receive, send)
+        return
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"x-a", b"1")]})
+    if scope["path"] == "/later":
+        await anyio.sleep(0.05)
+    await send({"type": "http.response.body", "body": b"id: 1\ndata:\n\n", "more_body": True})
+    await receive()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel counts segments on Linux only")
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # hypercorn sends a head by itself
+@pytest.mark.parametrize(("path", "segments"), [("/", 1), ("/later", 2)])
+async def test_a_head_leaves_together_with_what_follows_it_at_once(path: str, segments: int) -> None:
+    with anyio.fail_after(10):
+        async with serving(stream_app) as port, await anyio.connect_tcp("127.0.0.1", port) as client:
+            await client.send(f"GET {path} HTTP/1.1\r\nhost: a\r\n\r\n".encode())
+            received = b""
+            while b"id: 1" not in received:
+                received += await client.receive()
+            assert received.startswith(b"HTTP/1.1 200")
+            facts = client.extra(anyio.abc.SocketAttribute.raw_socket).getsockopt(
+                socket.IPPROTO_TCP, socket.TCP_INFO, 160
+            )
+    assert struct.unpack_from("I", facts, 152)[0] == segments  # `tcpi_data_segs_in`

@@ -53,12 +53,14 @@ class Sent:
         self.pieces: list[tuple[float, bytes]] = []
         self.status = 0
         self.headers: dict[str, str] = {}
+        self.is_open = anyio.Event()
         self.is_complete = anyio.Event()
         self._gone = anyio.Event()
 
     async def send(self, message: Any) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
+            self.is_open.set()
             self.headers = {name.decode(): value.decode() for name, value in message["headers"]}
             return
         if message.get("body"):

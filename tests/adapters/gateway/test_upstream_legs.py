@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
+from counterfoil.adapters.serving import serving
 from counterfoil.model.verdicts import Resumed
 from counterfoil.native import EventId
 from gateway_kit import Exchange, Upstream, in_band, note, scripted
@@ -288,10 +289,12 @@ async def test_beyond_the_connections_it_takes_a_call_is_refused_and_a_resume_as
                 assert b"retry: 2000" in again.raw
             async with raw.get(cursor) as again:
                 assert "next=retry" in again.claim
+                await again.rest()
+                assert b"retry: 4000" in again.raw
             async with raw.get(cursor, stream_continuity="v=1") as again:
                 assert "next=retry" in again.claim
                 assert await again.rest() == []
-                assert b"retry: 2000" in again.raw
+                assert b"retry: 8000" in again.raw
                 assert b"\nid:" not in again.raw  # who knows us keeps its cursor without an echo
             async with raw.get(cursor) as last:  # the fourth time: nobody is put off for ever
                 (error,) = await last.rest()
@@ -299,3 +302,38 @@ async def test_beyond_the_connections_it_takes_a_call_is_refused_and_a_resume_as
             go_on.set()
             assert (await stream.rest())[-1]["result"] == "done"
     assert upstream.count("POST", "tools/call") == 1
+
+
+async def test_a_redirect_is_passed_on_and_never_followed_so_credentials_stay_where_they_belong(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    elsewhere = Upstream()
+    caplog.set_level("DEBUG", "counterfoil")
+
+    async with serving(elsewhere) as other:
+
+        async def on_call(x: Exchange) -> None:
+            if x.message["id"] == "stream":
+                await x.start()
+                await x.note(1)
+                await x.result()
+                await x.end()
+            else:
+                await x.json({}, 307, location=f"http://127.0.0.1:{other}/mcp")
+
+        upstream = Upstream(on_call)
+        async with scripted(upstream) as (raw, behind):
+            token, session = "Bearer s3cret-token", raw.fields["mcp-session-id"]
+            moved = await raw.post("tools/call", authorization=token)
+            assert moved.status_code == 307
+            assert elsewhere.seen == []
+            async with raw.call(request_id="stream", authorization=token) as stream:
+                cursor = str((await stream.next()).id)
+                await stream.rest()
+            async with raw.get(cursor, authorization=token) as again:
+                await again.rest()
+            assert upstream.seen[-1].headers["authorization"] == token
+            told = caplog.text + behind.gateway.metrics.write(await behind.gateway.statistics()).decode()
+    assert '"verdict":"resumed"' in told
+    for secret in ("s3cret", session, cursor, "tools/call"):
+        assert secret not in told

@@ -6,7 +6,6 @@ The log decides and attaches in one step; `replies` turns that into terms, and t
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -43,6 +42,8 @@ from counterfoil.stores.interface import LogReader, ReplayLog
 
 #: A reconnection time that no client waits for.
 NEVER_MS = 3_600_000
+#: When a client that is put off comes again for the first time; doubled each time.
+_FIRST_RETRY_MS = 2_000
 _ACCEPTED = (VerdictToken.NEW, VerdictToken.RESUMED)
 
 
@@ -252,10 +253,10 @@ async def _put_off(
     """Row 6; from the fourth time on a waiting call is ended instead, as row 7 does."""
     stream = _stream_of(terms.cursor)
     request_id = stream.request_id if stream is not None else None
-    is_spent = terms.cursor is not None and terms.patience.is_spent(terms.cursor, time.monotonic())
-    if not is_spent or request_id is None:
+    before = terms.patience.put_off(terms.cursor, anyio.current_time()) if terms.cursor is not None else 0
+    if before is not None or request_id is None:
         tell(verdict, stream)
-        await _ask_again(verdict, terms, send)
+        await _ask_again(verdict, terms, send, before=before or 0)
         return
     verdict = Unverifiable(evidence=StoreEvidence(row=7), why=Why.UNKNOWN_STREAM, next=Next.RECONCILE)
     tell(verdict, stream)
@@ -280,8 +281,9 @@ async def _put_off(
         await write_whole(send, make_headers(claim, terms.cors), body)
 
 
-async def _ask_again(verdict: Unverifiable, terms: GetTerms, send: Send) -> None:
-    """Row 6: the cursor is kept, and the client asks again later."""
+async def _ask_again(verdict: Unverifiable, terms: GetTerms, send: Send, *, before: int = 0) -> None:
+    """Row 6: the cursor is kept, and the client asks again later; the later, the oftener it has `before`."""
+    retry_ms = max(_FIRST_RETRY_MS << before, terms.retry_ms)
     claim = ContinuityClaim(
         verdict=VerdictToken.UNVERIFIABLE,
         why=verdict.why,
@@ -290,10 +292,10 @@ async def _ask_again(verdict: Unverifiable, terms: GetTerms, send: Send) -> None
         via=terms.via,
     )
     if terms.wants(Want.STRICT):
-        fields = ((b"retry-after", b"2"), (b"cache-control", b"no-store"), claim_field(claim))
+        retry_after = b"%d" % -(-retry_ms // 1_000)
+        fields = ((b"retry-after", retry_after), (b"cache-control", b"no-store"), claim_field(claim))
         await send_answer(send, 503, fields)
         return
-    retry_ms = max(2_000, terms.retry_ms)
     if terms.is_aware:  # it keeps its cursor by itself, and nothing was decided that an echo could say
         again = encode_event(None, retry=retry_ms)
     else:

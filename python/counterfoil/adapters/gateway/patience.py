@@ -15,12 +15,15 @@ class Patience:
     def __init__(self) -> None:
         self._asked: OrderedDict[str, tuple[float, int]] = OrderedDict()
 
-    def is_spent(self, cursor: str, now_s: float) -> bool:
-        """Note that `cursor` would be put off; True from the fourth time on, or after a minute."""
+    def put_off(self, cursor: str, now_s: float) -> int | None:
+        """Note that `cursor` is put off; return how often it was before, None once that is enough.
+
+        It is enough from the fourth time on, or after a minute.
+        """
         since, count = self._asked.pop(cursor, (now_s, 0))
         if count >= _MOST or now_s - since >= _LONGEST_S:
-            return True
+            return None
         self._asked[cursor] = (since, count + 1)
         if len(self._asked) > _KNOWN:
             self._asked.popitem(last=False)
-        return False
+        return count
