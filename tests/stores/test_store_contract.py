@@ -578,3 +578,17 @@ async def test_sessions_with_streams_are_never_forgotten_for_others(make_log: Ma
     with pytest.raises(UnknownStream):
         await log.append(scopes[0], streams[0], [note(1)])
     await log.append(scopes[1], streams[1], [answer(1)])
+
+
+async def test_nobody_is_refused_for_what_is_over_and_only_not_swept_yet(make_log: MakeLog) -> None:
+    clock = Clock()
+    log = make_log(
+        clock=clock, total_bytes=100 * (512 + (8 << 10)), reserve_bytes=8 << 10, stream_idle_s=5, grace_s=5
+    )
+    for number in range(100):
+        await log.open_call(Scope(session=f"s{number}"), [1])
+    late = Scope(session="late")
+    with pytest.raises(StoreFull):
+        await log.open_call(late, [1])
+    clock.now_s = 6  # all of them are idle: they end, and then their grace begins
+    await log.open_call(late, [1])

@@ -123,9 +123,9 @@ impl<W> Store<W> {
         now_ms: u64,
         woken: &mut Vec<W>,
     ) -> Result<AppendedIds, StoreError> {
-        self.tick(now_ms, woken);
-        let index = self.find_recent(scope, token)?;
         let events = events.into_iter();
+        self.tick_for(events.size_hint().0, now_ms, woken);
+        let index = self.find_recent(scope, token)?;
         let mut positions = Vec::with_capacity(events.size_hint().0);
         let mut run = None;
         let mut refused = None;

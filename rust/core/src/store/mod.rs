@@ -421,6 +421,9 @@ impl<W> Store<W> {
     }
 
     fn make_session(&mut self, scope: &Scope, is_held: bool, woken: &mut Vec<W>) -> Result<u32, StoreError> {
+        if self.sessions.len() - self.counts.ended_sessions >= self.limits.sessions {
+            self.sweep_due_now(woken);
+        }
         if self.sessions.len() - self.counts.ended_sessions >= self.limits.sessions
             && !self.forget_idle_session(woken)
         {
@@ -505,6 +508,30 @@ impl<W> Store<W> {
         Ok(index)
     }
 
+    /// The bound that another stream of this scope would pass.
+    fn bound_for_stream(
+        &mut self,
+        scope: &Scope,
+        cost: usize,
+    ) -> Result<Option<(&'static str, usize)>, StoreError> {
+        let known = self.session_of(scope)?;
+        let live = known.and_then(|index| self.sessions.get(index)).map_or(0, |session| session.live_streams);
+        // A principal without sessions makes all its calls in one scope, from all its clients.
+        let of_one = match scope.session() {
+            Some(_) => self.limits.session_streams,
+            None => self.limits.session_streams.saturating_mul(SESSIONS_OF_ONE),
+        };
+        Ok(if self.streams.len() - self.counts.tombstones >= self.limits.streams {
+            Some(("streams", self.limits.streams))
+        } else if live >= of_one {
+            Some(("session_streams", of_one))
+        } else if self.charged + cost > self.limits.total_bytes {
+            Some(("total_bytes", self.limits.total_bytes))
+        } else {
+            None
+        })
+    }
+
     fn open_stream(
         &mut self,
         scope: &Scope,
@@ -513,27 +540,15 @@ impl<W> Store<W> {
         listed_bytes: usize,
         woken: &mut Vec<W>,
     ) -> Result<u32, StoreError> {
-        let known = self.session_of(scope)?;
-        let live = known.and_then(|index| self.sessions.get(index)).map_or(0, |session| session.live_streams);
         let cost = STREAM_BYTES + listed_bytes + self.limits.reserve_bytes;
-        // A principal without sessions makes all its calls in one scope, from all its clients.
-        let of_one = match scope.session() {
-            Some(_) => self.limits.session_streams,
-            None => self.limits.session_streams.saturating_mul(SESSIONS_OF_ONE),
-        };
-        let over = if self.streams.len() - self.counts.tombstones >= self.limits.streams {
-            Some(("streams", self.limits.streams))
-        } else if live >= of_one {
-            Some(("session_streams", of_one))
-        } else if self.charged + cost > self.limits.total_bytes {
-            Some(("total_bytes", self.limits.total_bytes))
-        } else {
-            None
-        };
-        if let Some((name, limit)) = over {
+        if self.bound_for_stream(scope, cost)?.is_some() {
+            self.sweep_due_now(woken);
+        }
+        if let Some((name, limit)) = self.bound_for_stream(scope, cost)? {
             self.counts.refused += 1;
             return Err(StoreError::Limit { name, limit });
         }
+        let known = self.session_of(scope)?;
         let name = name_of(token.as_bytes());
         if self.by_name.contains_key(&name) {
             return Err(StoreError::NameTaken);

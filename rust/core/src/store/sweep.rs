@@ -15,6 +15,8 @@ const MOST_MS: u64 = 600_000;
 const MAX_TOMBSTONE_IDS_BYTES: usize = 1024;
 /// How many due entries one call looks at, so that no call pays for a crowd.
 const PER_CALL: usize = 4;
+/// As so many calls a batch counts at most.
+const MOST_AT_ONCE: usize = 64;
 
 impl<W> Store<W> {
     /// Takes note of the time and sweeps a little.
@@ -23,6 +25,21 @@ impl<W> Store<W> {
         self.now_ms = self.now_ms.max(now_ms);
         if self.next_due_ms <= self.now_ms {
             self.sweep_some(PER_CALL, woken);
+        }
+    }
+
+    /// As `tick`, for a call that does the work of `calls`: it sweeps as much as they would.
+    pub(super) fn tick_for(&mut self, calls: usize, now_ms: u64, woken: &mut Vec<W>) {
+        self.now_ms = self.now_ms.max(now_ms);
+        if self.next_due_ms <= self.now_ms {
+            self.sweep_some(PER_CALL * calls.clamp(1, MOST_AT_ONCE), woken);
+        }
+    }
+
+    /// Whoever would be refused at a bound waits for whatever is due.
+    pub(super) fn sweep_due_now(&mut self, woken: &mut Vec<W>) {
+        if self.next_due_ms <= self.now_ms {
+            self.sweep_some(usize::MAX, woken);
         }
     }
 
