@@ -41,6 +41,8 @@ class Keeping:
         self._scope = scope
         self._server = server
         self._begun: dict[str, tuple[str, str]] = {}
+        #: Streams whose record is in the ledger.
+        self._kept: set[str] = set()
 
     def event_place(self, place: Place) -> EventPlace:
         """Return an event's place as the ledger names it."""
@@ -87,17 +89,21 @@ class Keeping:
             event_id=record.held[-1].event_id if record.held else "",
             foreign=True,
         )
+        self._kept.add(name)
         with suppress(LedgerError):
             self._ledger.begin_stream(self._scope, place, record=encode_record(record))
 
     def forget(self, name: str) -> None:
         """Forget what was begun of a stream; the ledger keeps it."""
         self._begun.pop(name, None)
+        self._kept.discard(name)
 
     def end(self, name: str) -> None:
         """Let the ledger forget, in its time, where a stream stands that nobody will ask for again."""
         begun = self._begun.pop(name, None)
-        self._end_mark(name, "")
+        if name in self._kept:
+            self._kept.discard(name)
+            self._end_mark(name, "")
         if begun is not None:
             self._end_mark(*begun)
 
@@ -119,6 +125,7 @@ class Keeping:
             record = decode_record(kept.record)
         except StreamRecordUnreadable:
             return None
+        self._kept.add(name)
         cursor = read_cursor(record.held[-1].event_id) if record.held else None
         if cursor is None:
             return _moved(record, kept) if kept.epoch == record.epoch else record
