@@ -87,8 +87,15 @@ class Cutting:
     async def run(
         self, kit: str, behind: str, client: str, *, backend: str = "asyncio"
     ) -> tuple[Run, Counter[str]]:
-        # A call that is lost hangs until its own deadline: the shorter, the sooner we know.
-        plan = plan_calls(f"{kit}-{behind}", self._count, sessions=5, timeout_s=5)
+        # A call that is lost hangs until its own deadline: the shorter, the sooner we know.  All are made at
+        # once, as sessions that come one after the other have nothing to mix up.
+        plan = plan_calls(
+            f"{kit}-{behind}",
+            self._count,
+            sessions=5,
+            at_once=self._count,
+            timeout_s=5 if self._count <= 10 else 20,
+        )
         draw = cut_after_id if behind == "nothing" else cut_after_primed_id
         cuts = CutTable.draw(plan.keys(), seed=11, draw=draw)
         with start_kit(kit, behind, self._folder / "effects", backend=backend) as server:
