@@ -11,9 +11,12 @@ import logging
 import sys
 from typing import Any
 
+import anyio
 from serving import serve
 
 RETRY_MS = 100
+#: Tools that send a request to the client.
+ASKING = (b'"test_sampling"', b'"test_elicitation')
 
 
 def load(source: str) -> Any:
@@ -32,7 +35,40 @@ def make_app(server: Any, store: Any) -> Any:
             event_store=store, retry_interval=RETRY_MS if store is not None else None
         )
     server._event_store = store  # an argument of the constructor, which the example calls
-    return server.streamable_http_app()
+    return Patient(server.streamable_http_app())
+
+
+class Patient:
+    """Holds a call of a tool that asks its client until the client's standalone stream is open.
+
+    The example of major 1 asks on that stream, and the SDK drops what it sends there before it is open (the
+    example of major 2 says so).  Clients do not wait for it either, so the busier machine would decide.
+    """
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+        self._open: dict[bytes, anyio.Event] = {}
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        session = dict(scope.get("headers", ())).get(b"mcp-session-id")
+        if session is None:
+            await self._app(scope, receive, send)
+            return
+        is_open = self._open.setdefault(session, anyio.Event())
+
+        async def note_open(message: Any) -> None:
+            await send(message)
+            if scope["method"] == "GET" and message.get("status") == 200:
+                is_open.set()
+
+        async def receive_late() -> Any:
+            message = await receive()
+            if any(tool in message.get("body", b"") for tool in ASKING):
+                with anyio.move_on_after(10):
+                    await is_open.wait()
+            return message
+
+        await self._app(scope, receive_late, note_open)
 
 
 def main() -> None:
