@@ -106,6 +106,7 @@ from counterfoil.stores.replay.store import EphemeralKeyWarning as EphemeralKeyW
 from counterfoil.stores.replay.store import ReplayStore as ReplayStore
 
 if TYPE_CHECKING:
+    from counterfoil.adapters.gateway.application import Gateway as Gateway
     from counterfoil.adapters.gateway.scopes import scope_from_header as scope_from_header
     from counterfoil.adapters.mcp_event_store import ReplayEventStore as ReplayEventStore
     from counterfoil.adapters.resumable_app import resumable_app as resumable_app
@@ -115,6 +116,7 @@ if TYPE_CHECKING:
 
 #: Loaded on first use: what they need is not needed by everybody.
 _LAZY = {
+    "Gateway": "counterfoil.adapters.gateway.application",
     "JoinedLedger": "counterfoil.stores.ledger_sqlite",
     # Not in `__all__`: it needs the MCP SDK, and `import *` must not.
     "ReplayEventStore": "counterfoil.adapters.mcp_event_store",
@@ -143,6 +145,7 @@ __all__ = [
     "Forged",
     "ForkedHandle",
     "Gap",
+    "Gateway",
     "HandlerError",
     "HandlerExists",
     "HandlerTooSlow",

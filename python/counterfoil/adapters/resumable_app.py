@@ -14,7 +14,7 @@ from counterfoil.adapters.gateway.application import Gateway
 from counterfoil.adapters.gateway.asgi import ASGIApp, Receive, Scope, Send
 from counterfoil.adapters.gateway.guards import ANY
 from counterfoil.adapters.gateway.lifespan import run_lifespan
-from counterfoil.adapters.gateway.scopes import Scopes
+from counterfoil.adapters.gateway.scopes import ScopeOf
 from counterfoil.adapters.gateway.settings import GatewaySettings
 from counterfoil.adapters.gateway.upstream_app import AppUpstream
 from counterfoil.adapters.gateway.verdict_log import OnVerdict
@@ -37,7 +37,7 @@ class ResumableApp:
         self,
         app: ASGIApp,
         store: ReplayStore | ReplayLog | None,
-        scope: Scopes | None,
+        scope: ScopeOf | None,
         on_verdict: OnVerdict | None,
         settings: GatewaySettings,
         limits: Limits | None,
@@ -91,7 +91,7 @@ def resumable_app(
     server_or_app: object,
     *,
     store: ReplayStore | ReplayLog | None = None,
-    scope: Scopes | None = None,
+    scope: ScopeOf | None = None,
     on_verdict: OnVerdict | None = None,
     limits: Limits | None = None,
     **options: Any,

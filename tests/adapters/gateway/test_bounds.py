@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -70,10 +71,12 @@ async def test_a_line_that_never_ends_ends_its_call_typed_and_memory_stays_flat(
     assert sent < 100 << 20  # the upstream's exchange was closed, not read to its end
 
 
-async def test_a_large_answer_passes_whole_and_one_above_the_bound_ends_typed() -> None:
+async def test_a_large_answer_passes_whole_and_one_above_the_bound_ends_typed(scaled: Any) -> None:
+    sent = {"large": 8 << 20, "larger": scaled(20, 64) << 20}
+
     async def large(x: Exchange) -> None:
         await x.start()
-        size = 8 << 20 if x.message["id"] == "large" else 20 << 20
+        size = sent[x.message["id"]]
         await x.send(b'data: {"jsonrpc":"2.0","id":"%s","result":"' % x.message["id"].encode())
         for _ in range(size >> 16):
             await x.send(b"x" * 65_536)
@@ -224,3 +227,30 @@ def _form(answer: httpx2.Response) -> tuple[int, str, str]:
     claim = ",".join(m for m in answer.headers.get("stream-continuity", "").split(", ") if "echo" not in m)
     body = answer.text.partition("\n\n")[2]
     return answer.status_code, claim, body
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "content-length: 5\r\ntransfer-encoding: chunked\r\n",
+        "content-length: 5\r\ncontent-length: 6\r\n",
+        "transfer-encoding: chunked, identity\r\n",
+        "content-length: +5\r\n",
+        "content-length: 5\r\n continued: 1\r\n",
+    ],
+)
+async def test_a_request_that_two_readers_could_end_at_two_places_is_answered_by_a_refusal(head: str) -> None:
+    upstream = Upstream(calm_call)
+    smuggled = "0\r\n\r\nDELETE /mcp HTTP/1.1\r\nhost: localhost\r\nmcp-session-id: session-1\r\n\r\n"
+    with anyio.fail_after(10):
+        async with scripted(upstream, body_deadline_s=0.3) as (raw, _):
+            port = int(raw.url.rsplit(":", 1)[1].split("/")[0])
+            async with await anyio.connect_tcp("127.0.0.1", port) as socket:
+                await socket.send(f"POST /mcp HTTP/1.1\r\nhost: localhost\r\n{head}\r\n{smuggled}".encode())
+                answer = b""
+                with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+                    while True:
+                        answer += await socket.receive()
+            assert b" 200 " not in answer
+            assert upstream.count("DELETE") == 0
+            await check_unaffected(raw)

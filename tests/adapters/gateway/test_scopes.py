@@ -8,7 +8,14 @@ from typing import Any
 import jwt
 import pytest
 from counterfoil.adapters.gateway.inbound import Inbound, read_inbound
-from counterfoil.adapters.gateway.scopes import HeaderSource, Identity, JwtSource, Scopes, scope_from_header
+from counterfoil.adapters.gateway.scopes import (
+    HeaderSource,
+    Identity,
+    JwtSource,
+    Scopes,
+    make_scopes,
+    scope_from_header,
+)
 from counterfoil.errors import ConfigError, RequestRefused
 
 SECRET = "a secret of at least thirty-two bytes"
@@ -86,3 +93,25 @@ def test_a_token_that_does_not_verify_is_nobody(inbound: Inbound) -> None:
 def test_a_claim_without_an_audience_does_not_start() -> None:
     with pytest.raises(ConfigError, match="audience"):
         JwtSource("sub", KEYS, audience=None)
+
+
+def test_a_function_of_the_request_may_say_whose_it_is() -> None:
+    told: dict[str, Identity | str | None] = {
+        "/a": "tenant-a",
+        "/b": Identity(tenant="b", principal="ann"),
+        "/c": None,
+        "/d": "",
+        "/e": Identity(principal="x" * 257),
+    }
+
+    def identify(path: str) -> Identity:
+        scope: dict[str, Any] = {"method": "GET", "path": path, "headers": []}
+        function = make_scopes(lambda inbound: told[inbound.target.decode()])
+        return function.identify(read_inbound(scope, max_header_bytes=100))
+
+    assert identify("/a") == Identity(tenant="tenant-a")
+    assert identify("/b") == Identity(tenant="b", principal="ann")
+    for nobody in ("/c", "/d", "/e"):
+        with pytest.raises(RequestRefused) as refused:
+            identify(nobody)
+        assert refused.value.status == 401

@@ -55,7 +55,7 @@ async def send_refusal(
     data = {"io.counterfoil": {"v": 1, "why": "refused", "field": refused.field}}
     body = write_error(None, REFUSED_CODE, str(refused), data)
     fields = [(b"content-type", b"application/json"), (b"cache-control", b"no-store"), *headers]
-    if refused.status in (408, 413, 431):
+    if refused.status in (408, 413, 431) or refused.field == "transfer-encoding":
         fields.append((b"connection", b"close"))
     if refused.status in (429, 503):
         fields.append((b"retry-after", b"1"))

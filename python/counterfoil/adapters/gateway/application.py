@@ -26,7 +26,7 @@ from counterfoil.adapters.gateway.metadata import asks_for_metadata
 from counterfoil.adapters.gateway.metrics import Metrics, write_peer_metrics
 from counterfoil.adapters.gateway.passthrough import AnswerBroken, pass_through
 from counterfoil.adapters.gateway.routes import Found, Route, UpstreamLike, make_routes
-from counterfoil.adapters.gateway.scopes import Identity, Scopes
+from counterfoil.adapters.gateway.scopes import Identity, ScopeOf, make_scopes
 from counterfoil.adapters.gateway.settings import GatewaySettings
 from counterfoil.adapters.gateway.upstream import UpstreamRequest
 from counterfoil.adapters.gateway.verdict_log import OnVerdict, VerdictLog
@@ -54,8 +54,9 @@ class Gateway:
     """A reverse proxy for MCP over streamable HTTP that makes what passes resumable.
 
     `upstream` is a URL, an ASGI app, a function that names a URL for a request, or a list of `Route`s.
-    `scope` says whose a request is (`scope_from_header`, `Scopes`); without it callers are told apart by
-    their MCP session.  `ledger` honours the keys that calls give; it is open while the gateway runs.
+    `scope` says whose a request is (`scope_from_header`, or a function of the request); without it callers
+    are told apart by their MCP session.  `ledger` honours the keys that calls give; it is open while the
+    gateway runs.
     `peers` are the other processes of the same gateway, each with a store of its own under the same keys.
     """
 
@@ -64,7 +65,7 @@ class Gateway:
         *,
         upstream: UpstreamLike | list[Route],
         store: ReplayStore | ReplayLog | None = None,
-        scope: Scopes | None = None,
+        scope: ScopeOf | None = None,
         settings: GatewaySettings | None = None,
         limits: Limits | None = None,
         on_verdict: OnVerdict | None = None,
@@ -93,7 +94,7 @@ class Gateway:
         #: Set when it has stopped running, by whatever.
         self.ended = anyio.Event()
         self._routes = make_routes(upstream)
-        self._scopes = scope or Scopes()
+        self._scopes = make_scopes(scope)
         self._guards = Guards(self.settings.allow_hosts, self.settings.allow_origins)
         self._tasks: TaskGroup | None = None
 

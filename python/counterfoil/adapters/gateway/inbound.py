@@ -56,6 +56,8 @@ def read_inbound(
     for name in _ONCE:
         if sum(key == name for key, _ in headers) > 1:
             raise RequestRefused(400, name.decode(), "the field is given more than once")
+    if b"transfer-encoding" in fields and b"content-length" in fields:
+        raise RequestRefused(400, "transfer-encoding", "a body has one length, or is chunked")
     if fields.get(b"content-encoding", b"identity").lower() != b"identity":
         raise RequestRefused(415, "content-encoding", "send the body unpacked, so that its bound holds")
     session = _visible(fields, b"mcp-session-id")

@@ -126,8 +126,36 @@ class Scopes:
         )
 
 
+#: A function of the request: its identity, its tenant alone, or None for a caller that is refused.
+IdentityOf = Callable[[Inbound], Identity | str | None]
 #: `scope=` of the gateway: sources, or a function of the request.
-ScopeOf = Scopes | Callable[[Inbound], Identity]
+ScopeOf = Scopes | IdentityOf
+
+
+class FunctionScopes(Scopes):
+    """Asks a function of the application whose a request is; what it believes is the application's own."""
+
+    def __init__(self, function: IdentityOf) -> None:
+        super().__init__()
+        self._function = function
+
+    def identify(self, inbound: Inbound) -> Identity:
+        """Return whose request it is; raises `RequestRefused` (401) where the function says nobody's."""
+        found = self._function(inbound)
+        identity = Identity(tenant=found) if isinstance(found, str) else found
+        if identity is None:
+            raise RequestRefused(401, "scope", "nothing that can be verified says whose the request is")
+        for part, value in (("tenant", identity.tenant), ("principal", identity.principal)):
+            if value is not None and not 0 < len(value) <= _MAX_IDENTITY:
+                raise RequestRefused(401, part, f"empty, or longer than {_MAX_IDENTITY} characters")
+        return identity
+
+
+def make_scopes(scope: ScopeOf | None) -> Scopes:
+    """Read `scope=`; None tells callers apart by their session only."""
+    if scope is None:
+        return Scopes()
+    return scope if isinstance(scope, Scopes) else FunctionScopes(scope)
 
 
 def scope_from_header(name: str, *, trusted_proxies: Sequence[str], principal: str | None = None) -> Scopes:
