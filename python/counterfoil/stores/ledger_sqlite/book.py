@@ -72,7 +72,8 @@ class SqliteBook:
 
     def drop_row(self, key: bytes) -> None:
         """Remove a row."""
-        self._replace_row(key, _ABSENT)
+        if self._held(key) is not _ABSENT:
+            self._replace_row(key, _ABSENT)
 
     def mark(self, stream: bytes) -> StreamMark | None:
         """Give the mark of a stream."""

@@ -16,6 +16,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 import counterfoil.stores.ledger_sqlite.opening as opening
 import counterfoil.stores.ledger_sqlite.unsafe as unsafe
 from counterfoil.errors import (
@@ -39,6 +41,7 @@ from counterfoil.stores.ledger_sqlite.transaction import SqliteTransaction
 from counterfoil.stores.ledger_stepped import Serials
 from counterfoil.stores.tickets import Ticket, wake
 
+_replace = msgspec.structs.replace
 _COMPLETED = Settlement(outcome=OutcomeToken.COMPLETED)
 _READ_FENCE = "SELECT fence FROM counterfoil_meta WHERE id = 1"
 #: A commit's number is its owner's fence and its place among that owner's commits: unique without a write.
@@ -319,8 +322,9 @@ class Writer:
         ends = _Ends()
         self._run_skips(book, number)
         self._sweep(book, number, len(jobs))
+        moment = self._moment(number, 0)
         for job in jobs:
-            self._run_job(job, connection, book, self._moment(number, job.serial), ends)
+            self._run_job(job, connection, book, _replace(moment, serial=job.serial), ends)
         self._has_written_rows = book.has_rows
         self._reach("B5")
         began = time.monotonic()
