@@ -54,6 +54,8 @@ __all__ = [
     "UnknownStream",
     "UnstorableEvent",
     "__version__",
+    "canonical_json",
+    "canonical_members",
     "encode_comment",
     "encode_event",
 ]
@@ -309,6 +311,18 @@ def encode_event(
     that readers see no event.  ``id=""`` writes an ``id`` line, which resets the reader's cursor; None writes
     none.
     Raises :class:`EncodeError` when ``event`` or ``id`` holds CR, LF or NUL, or a text has no UTF-8 form.
+    """
+
+def canonical_json(text: bytes, depth: int) -> bytes:
+    """The canonical text of a JSON text: equal for equal values.
+
+    Raises `ValueError` where readers could take the text in two ways, and for values at `depth` or deeper.
+    """
+
+def canonical_members(text: bytes, depth: int) -> dict[bytes, bytes] | None:
+    """Name and value of an object's members as canonical text, in canonical order; None for another value.
+
+    Raises as `canonical_json`.
     """
 
 def encode_comment(text: str | Buffer) -> bytes:

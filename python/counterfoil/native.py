@@ -23,5 +23,7 @@ from counterfoil._core import SseEvent as SseEvent
 from counterfoil._core import SseParser as SseParser
 from counterfoil._core import StreamToken as StreamToken
 from counterfoil._core import __version__ as __version__
+from counterfoil._core import canonical_json as canonical_json
+from counterfoil._core import canonical_members as canonical_members
 from counterfoil._core import encode_comment as encode_comment
 from counterfoil._core import encode_event as encode_event

@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 from counterfoil.errors import AmbiguousJson
-from counterfoil.protocol.canonical_params import MAX_DEPTH, MAX_DIGITS, read_exactly, write_canonical
+from counterfoil.protocol.canonical_params import (
+    MAX_DEPTH,
+    MAX_DIGITS,
+    join_members,
+    read_members,
+    write_canonical,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,7 +29,7 @@ VALUES = st.recursive(
 
 
 def canonical(text: str) -> str:
-    return write_canonical(read_exactly(text.encode("utf-8", "surrogatepass")))
+    return write_canonical(text.encode("utf-8", "surrogatepass")).decode("ascii")
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["name"])
@@ -79,4 +85,17 @@ def test_depth_and_digits_are_bounded_and_a_hostile_text_ends_soon() -> None:
 @pytest.mark.parametrize("text", [b"\xff", b'"\xed\xa0\x80"', "[1]".encode("utf-16")])
 def test_only_utf_8_is_read(text: bytes) -> None:
     with pytest.raises(AmbiguousJson):
-        read_exactly(text)
+        write_canonical(text)
+
+
+@given(st.dictionaries(st.text(max_size=4), VALUES, max_size=4))
+def test_the_members_of_an_object_joined_again_are_its_canonical_text(value: dict[str, Any]) -> None:
+    text = json.dumps(value).encode()
+    members = read_members(text)
+    assert members is not None
+    assert join_members(members.items()) == write_canonical(text)
+
+
+@pytest.mark.parametrize("text", [b"[]", b"1", b'"{}"', b"null"])
+def test_what_is_no_object_has_no_members(text: bytes) -> None:
+    assert read_members(text) is None

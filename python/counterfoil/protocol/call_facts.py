@@ -6,12 +6,14 @@ It reads a POSTed body once; whether two calls are the same is for their holders
 from __future__ import annotations
 
 import hashlib
+import json
 from typing import Any, Literal
 
 import msgspec
 
 from counterfoil.errors import AmbiguousJson, MalformedCallKey
-from counterfoil.protocol.canonical_params import Number, read_exactly, write_canonical
+from counterfoil.protocol.canonical_params import MAX_DEPTH, join_members, read_members
+from counterfoil.protocol.unreadable import UNREADABLE
 
 METHOD = "tools/call"
 #: The member of `_meta` by which a call gives its key.
@@ -19,8 +21,11 @@ KEY_MEMBER = "io.counterfoil/call"
 VERSION = 1
 MAX_KEY_CHARS = 256
 
-#: Members of the params that say in which round of questions a call is.
-_ROUND = ("inputResponses", "requestState")
+#: Members of the params that say in which round of questions a call is, as canonical text.
+_ROUND = (b'"inputResponses"', b'"requestState"')
+_NAME = msgspec.json.Decoder(str)
+_METHOD = f'"{METHOD}"'.encode()
+_KEY_NAME = f'"{KEY_MEMBER}"'.encode()
 
 OnDisconnect = Literal["cancel", "detach"]
 
@@ -55,30 +60,35 @@ def read_call(body: bytes) -> CallFacts | None:
     Raises `MalformedCallKey` for a key of another shape or version, or in a body that is ambiguous.
     """
     try:
-        message = read_exactly(body)
-        params = message.get("params") if isinstance(message, dict) else None
-        if not isinstance(params, dict) or message.get("method") != METHOD:
+        message = read_members(body, depth=MAX_DEPTH + 1)
+        if message is None or message.get(b'"method"') != _METHOD or b'"params"' not in message:
             return None
-        return _read(params)
+        params = read_members(message[b'"params"'])
+        return _read(params) if params is not None else None
     except AmbiguousJson as problem:
         if KEY_MEMBER.encode() in body:
             raise MalformedCallKey(f"the call has a key, and its params are ambiguous: {problem}") from None
         return None
 
 
-def _read(params: dict[str, Any]) -> CallFacts | None:
-    tool, meta = params.get("name"), params.pop("_meta", None)
-    if type(tool) is not str:
+def _read(params: dict[bytes, bytes]) -> CallFacts | None:
+    name, meta = params.get(b'"name"', b""), params.pop(b'"_meta"', b"")
+    if not name.startswith(b'"'):
         return None
-    given = _read_key(meta[KEY_MEMBER]) if isinstance(meta, dict) and KEY_MEMBER in meta else None
+    try:
+        tool = _NAME.decode(name)
+    except UNREADABLE:
+        return None  # a surrogate without its partner names no tool
     digest = _digest(params)
-    if given is None:
+    # A quote inside of a string is escaped, so this is a name; whose it is the members say.
+    member = (read_members(meta) or {}).get(_KEY_NAME) if _KEY_NAME in meta else None
+    if member is None:
         return CallFacts(tool=tool, params=digest)
-    answers = {name: params.pop(name) for name in _ROUND if name in params}
+    answers = {part: params.pop(part) for part in _ROUND if part in params}
     return CallFacts(
         tool=tool,
         params=digest,
-        given=given,
+        given=_read_key(json.loads(member)),
         fingerprint=_digest(params),
         round=_digest(answers) if answers else b"",
     )
@@ -89,7 +99,7 @@ def _read_key(member: Any) -> GivenKey:
         raise MalformedCallKey(f"_meta[{KEY_MEMBER!r}] is no object")
     key, on_disconnect = member.get("key"), member.get("on_disconnect")
     version = member.get("v")
-    if not isinstance(version, Number) or version != str(VERSION):
+    if type(version) is not int or version != VERSION:
         raise MalformedCallKey(f"_meta[{KEY_MEMBER!r}].v is not {VERSION}, which this release reads")
     if type(key) is not str or not 0 < len(key) <= MAX_KEY_CHARS:
         raise MalformedCallKey(f"_meta[{KEY_MEMBER!r}].key is no string of 1 to {MAX_KEY_CHARS} characters")
@@ -98,5 +108,5 @@ def _read_key(member: Any) -> GivenKey:
     return GivenKey(key=key, on_disconnect=on_disconnect)
 
 
-def _digest(params: dict[str, Any]) -> bytes:
-    return hashlib.blake2b(write_canonical(params).encode("ascii"), digest_size=32).digest()
+def _digest(members: dict[bytes, bytes]) -> bytes:
+    return hashlib.blake2b(join_members(members.items()), digest_size=32).digest()

@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 
 mod buffers;
+mod canonical;
 mod chunks;
 mod errors;
 mod ids;
@@ -13,6 +14,7 @@ mod text;
 /// The extension module `counterfoil._core`.
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    canonical::register(module)?;
     chunks::register(module)?;
     errors::register(module)?;
     ids::register(module)?;

@@ -3,6 +3,7 @@
 //! What this crate does not do: Python, I/O, clocks, randomness. Callers pass in `now` and random
 //! bytes, so that every result is a function of the arguments.
 
+pub mod canonical;
 pub mod chunks;
 pub mod envelope;
 pub mod ids;

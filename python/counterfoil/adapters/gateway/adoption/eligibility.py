@@ -23,11 +23,8 @@ class AdoptPolicy:
     def __init__(self, settings: GatewaySettings) -> None:
         self._default: AdoptScope = settings.adopt_scope if settings.adopt_s > 0 else "off"
         self._scopes = read_adopt_scopes(settings.adopt_scopes) if settings.adopt_s > 0 else {}
-
-    @property
-    def is_on(self) -> bool:
-        """Whether there is any call that somebody may take over."""
-        return self._default != "off" or any(scope != "off" for scope in self._scopes.values())
+        #: Whether there is any call that somebody may take over.
+        self.is_on = self._default != "off" or any(scope != "off" for scope in self._scopes.values())
 
     def scope_of(self, route: str, tool: str) -> AdoptScope:
         """Return who may take over a call of a tool on a route (its path prefix)."""
@@ -62,7 +59,7 @@ class ReadOnlyTools:
                 names.discard(tool.name)
 
     def has(self, route: str, scope: Scope, tool: str) -> bool:
-        return tool in self._known.get((route, scope), ())
+        return bool(self._known) and tool in self._known.get((route, scope), ())
 
 
 class _Annotations(msgspec.Struct, rename="camel"):
