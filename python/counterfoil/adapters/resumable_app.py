@@ -6,8 +6,9 @@ goes on when its client has gone, and is resumed from what was kept.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import Any, cast
 
 from counterfoil.adapters.gateway.application import Gateway
@@ -18,6 +19,10 @@ from counterfoil.adapters.gateway.scopes import ScopeOf
 from counterfoil.adapters.gateway.settings import GatewaySettings
 from counterfoil.adapters.gateway.upstream_app import AppUpstream
 from counterfoil.adapters.gateway.verdict_log import OnVerdict
+from counterfoil.adapters.peers.directory import SocketDirectory
+from counterfoil.adapters.peers.members import Members
+from counterfoil.adapters.peers.peers import Peers
+from counterfoil.adapters.peers.shared_keys import share_keys
 from counterfoil.errors import ConfigError, GatewayNotRunning
 from counterfoil.limits import Limits
 from counterfoil.stores.interface import ReplayLog
@@ -41,6 +46,7 @@ class ResumableApp:
         on_verdict: OnVerdict | None,
         settings: GatewaySettings,
         limits: Limits | None,
+        sockets: str | os.PathLike[str] | None = None,
     ) -> None:
         #: The server's own app.
         self.app = app
@@ -50,21 +56,40 @@ class ResumableApp:
         self._scope = scope
         self._on_verdict = on_verdict
         self._limits = limits
+        self._sockets = sockets
         self._gateway: Gateway | None = None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Run the server's lifespan and the gateway while the block is open."""
-        if self.store is None:
+        with ExitStack() as stack:
             # Here and not earlier: a store that was made before a fork serves no process behind it.
-            self.store = ReplayStore(limits=self._limits)
+            peers = stack.enter_context(self._seated()) if self._sockets is not None else None
+            if self.store is None:
+                keys = peers.keys if peers is not None else None
+                self.store = ReplayStore(limits=self._limits, keys=keys)
+            async with self._running(self.store, peers):
+                yield
+
+    @contextmanager
+    def _seated(self) -> Iterator[Peers]:
+        """Take a place among the processes that serve this app."""
+        assert self._sockets is not None
+        directory = SocketDirectory(self._sockets)
+        with directory.seat() as (worker, incarnation):
+            members = Members(directory, worker=worker, incarnation=incarnation, keeps_sessions=True)
+            yield Peers(members, share_keys(directory))
+
+    @asynccontextmanager
+    async def _running(self, store: ReplayStore | ReplayLog, peers: Peers | None) -> AsyncIterator[None]:
         gateway = Gateway(
             upstream=AppUpstream(self.app),
-            store=self.store,
+            store=store,
             scope=self._scope,
             settings=self.settings,
             limits=self._limits,
             on_verdict=self._on_verdict,
+            peers=peers,
         )
         async with gateway.running():
             self._gateway = gateway
@@ -94,6 +119,7 @@ def resumable_app(
     scope: ScopeOf | None = None,
     on_verdict: OnVerdict | None = None,
     limits: Limits | None = None,
+    sockets: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> ResumableApp:
     """Return an ASGI app that serves `server_or_app` and makes what it serves resumable.
@@ -102,7 +128,9 @@ def resumable_app(
     speaks MCP over streamable HTTP; a server object gets the app that it makes by default, so pass the app
     where that needs arguments.  `scope` (`scope_from_header`) says whose a request is; without it callers are
     told apart by their session.  `on_verdict` is called with every verdict.  `limits` bound the store that is
-    made at start if none is given, and the events that are relayed.
+    made at start if none is given, and the events that are relayed.  `sockets` is a directory of this user's
+    alone by which several processes of one app (`uvicorn --workers N`) find each other: a session lives in
+    the process that opened it, and what reaches another one is passed on.
 
     `options` are those of the gateway (`GatewaySettings`), with one other default: hosts and origins are the
     server's to check, so all are allowed here.  Raises TypeError for something else than an app or a server,
@@ -111,8 +139,10 @@ def resumable_app(
     unknown = sorted(options.keys() - set(GatewaySettings.__struct_fields__))
     if unknown:
         raise ConfigError(unknown[0], "no such option; see GatewaySettings")
+    if sockets is not None and store is not None:
+        raise ConfigError("sockets", "the processes share a key of their own: leave the store to the app")
     settings = GatewaySettings(**{"allow_hosts": (ANY,), "allow_origins": (ANY,), **options})
-    return ResumableApp(_app_of(server_or_app), store, scope, on_verdict, settings, limits)
+    return ResumableApp(_app_of(server_or_app), store, scope, on_verdict, settings, limits, sockets)
 
 
 def _app_of(server_or_app: object) -> ASGIApp:

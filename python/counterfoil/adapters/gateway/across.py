@@ -5,6 +5,7 @@ Where there is one process there is none of this.  Nothing here decides on a str
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
@@ -58,12 +59,21 @@ class Passing(msgspec.Struct, frozen=True):
 class Across:
     """The other processes as the part that answers requests sees them."""
 
-    def __init__(self, peers: Peers) -> None:
+    def __init__(self, peers: Peers, *, sessions: int) -> None:
         self.peers = peers
+        #: Who has the session itself, where each process has a server of its own.
+        self.holders = Holders(sessions)
         #: What news is told in; set while the gateway runs.
         self.tasks: TaskGroup | None = None
         #: What others have that an identical call may take over.
         self.offers = Offers()
+
+    async def forward_session(self, passing: Passing) -> bool:
+        """Have the process answer whose server has the session; False where it is this one, or gone."""
+        owner = self.holders.find(passing.scope)
+        if owner is None or owner == self.peers.own:
+            return False
+        return await self._forward(passing, owner, None) in (Reached.ANSWERED, Reached.LEFT)
 
     # --- adoption
 
@@ -154,6 +164,11 @@ class Across:
     async def tell_opened(self, scope: Scope, facts: SessionFacts) -> None:
         """Tell of a new session: its home is waited for, so that no GET overtakes the news."""
         news = news_of(scope, facts, is_opened=True)
+        if self.peers.members.keeps_sessions:
+            # Nothing of the session can be answered by a process that does not know who has it.
+            self.holders.note(scope, self.peers.own)
+            await self.peers.ask_all(msgspec.structs.replace(news, holder=self.peers.own.number))
+            return
         home = self.peers.home_of(scope)
         self._tell_later(news, (place for place in self.peers.members.others() if place != home))
         if home != self.peers.own.place:
@@ -231,6 +246,25 @@ class Across:
             if isinstance(line, Said) and line.word == word:
                 return place
         return None
+
+
+class Holders:
+    """Which process has a session, for at most `limit` sessions; the longest unused is forgotten first."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._owners: OrderedDict[Scope, Owner] = OrderedDict()
+
+    def note(self, scope: Scope, owner: Owner) -> None:
+        self._owners[scope] = owner
+        if len(self._owners) > self._limit:
+            self._owners.popitem(last=False)
+
+    def find(self, scope: Scope) -> Owner | None:
+        owner = self._owners.get(scope)
+        if owner is not None:
+            self._owners.move_to_end(scope)
+        return owner
 
 
 class LateUpstream:

@@ -186,6 +186,8 @@ class Answering:
         message = read_message(exchange.request.body) if inbound.method == "POST" else None
         if self._is_too_new(inbound):
             await self._refuse_revision(exchange, message)
+        elif await self._answered_by_holder(exchange):
+            return
         elif self._log is None or knows is None:
             await self._pass(exchange)
         elif self._observer is not None and knows.has_resumption:
@@ -282,6 +284,15 @@ class Answering:
             await send_answer(exchange.send, 202, ())
             return True
         return isinstance(found, Place) and await self._across.forward(passing, found)
+
+    async def _answered_by_holder(self, exchange: Exchange) -> bool:
+        """Leave a request to the process whose server has its session, where each has one of its own."""
+        if self._across is None or not self._across.peers.members.keeps_sessions or exchange.via is not None:
+            return False
+        if exchange.inbound.session is None:
+            return False
+        scope = exchange.scope(exchange.inbound.session)
+        return await self._across.forward_session(self._passing(exchange, scope))
 
     async def _adopted_elsewhere(self, exchange: Exchange, knows: Capabilities, asked: CallFacts) -> bool:
         """Leave a call to the process that has an identical one undelivered; False where nobody else has."""

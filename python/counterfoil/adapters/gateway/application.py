@@ -79,7 +79,7 @@ class Gateway:
         if peers is not None and not isinstance(self._log, MemoryReplayLog):
             raise ConfigError("peers", "processes that ask each other keep a ReplayStore each")
         self._peers = peers
-        self._across = Across(peers) if peers is not None else None
+        self._across = Across(peers, sessions=self.settings.known_sessions) if peers is not None else None
         self._answering = Answering(
             self.settings,
             self._log,
@@ -137,7 +137,7 @@ class Gateway:
         if self._peers is None or self._across is None or self._log is None:
             yield
             return
-        inbox = GatewayInbox(self, self._answering, self._log, self._across.offers, tasks)
+        inbox = GatewayInbox(self, self._answering, self._log, self._across, tasks)
         self._across.tasks = tasks
         try:
             async with self._peers.running(inbox, max_body_bytes=self.settings.body_bytes):

@@ -14,13 +14,13 @@ from counterfoil.adapters.gateway.across import (
     PASS,
     SETTLED,
     YES,
+    Across,
     SignalUpstream,
     learn_news,
 )
 from counterfoil.adapters.gateway.adoption.front import Adoption
 from counterfoil.adapters.gateway.asgi import Receive, Send
 from counterfoil.adapters.gateway.messages import read_message
-from counterfoil.adapters.gateway.offers import Offers
 from counterfoil.adapters.gateway.open_calls import OpenCalls
 from counterfoil.adapters.gateway.session_news import note_requests
 from counterfoil.adapters.gateway.sessions import SessionFacts, Sessions
@@ -73,9 +73,9 @@ class GatewayInbox:
     """Serves the peers of one gateway while it runs."""
 
     def __init__(
-        self, front: Front, holder: Holder, log: ReplayLog, offers: Offers, tasks: TaskGroup
+        self, front: Front, holder: Holder, log: ReplayLog, across: Across, tasks: TaskGroup
     ) -> None:
-        self._offers = offers
+        self._across = across
         self._front = front
         self._holder = holder
         self._log = log
@@ -122,6 +122,9 @@ class GatewayInbox:
         return Said()
 
     async def _learn_session(self, news: SessionNews) -> None:
+        owner = Owner.of(news.holder)
+        if owner is not None:
+            self._across.holders.note(scope_of(news.scope), owner)
         if news.is_opened:
             await self._log.open_session(scope_of(news.scope))
         learn_news(self._facts(news.scope), news)
@@ -131,9 +134,9 @@ class GatewayInbox:
         if owner is None:
             return
         if offer.within_s > 0:
-            self._offers.note(offer.identity, owner, within_s=min(offer.within_s, _LONGEST_OFFER_S))
+            self._across.offers.note(offer.identity, owner, within_s=min(offer.within_s, _LONGEST_OFFER_S))
         else:
-            self._offers.forget(offer.identity, owner)
+            self._across.offers.forget(offer.identity, owner)
 
     async def _end_session(self, scope: Scope, *, holds: bool) -> None:
         signal = SignalUpstream()

@@ -28,6 +28,7 @@ class Members:
     """The places of a gateway, as this process sees them.
 
     `workers` is how many this host is known to have; without it they are who has a socket in `directory`.
+    `keeps_sessions`: each has a server of its own, so a session is in one of them, and so is all it asks.
     """
 
     def __init__(
@@ -38,7 +39,9 @@ class Members:
         incarnation: int,
         workers: int = 0,
         name: str = "",
+        keeps_sessions: bool = False,
     ) -> None:
+        self.keeps_sessions = keeps_sessions
         #: This process, as it stands in the streams that it opens.
         replica = replica_number(name) if name else 0
         self.own = Owner(Place(replica, worker), incarnation)

@@ -36,6 +36,8 @@ class SessionNews(msgspec.Struct, frozen=True, kw_only=True, tag="session"):
 
     scope: ScopeParts
     is_opened: bool = False
+    holder: int = 0
+    """The owner that has the session itself, where servers keep it in their own process."""
     is_distrusted: bool = False
     trusted: tuple[bytes, ...] = ()
     cors: dict[str, Fields] = {}
