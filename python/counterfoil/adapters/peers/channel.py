@@ -21,7 +21,7 @@ INTERIM_S = 1.0
 #: How long it may be silent before its head, and after it (streams beat every 15 s by default).
 SILENCE_S = 3.0
 _LINE_BYTES = 256 << 10
-_PIECE_BYTES = 64 << 10
+_PIECE_BYTES = 256 << 10
 #: What a connect answers where the other end cannot be there.
 _ABSENT = (errno.ENOENT, errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENOTSOCK)
 
