@@ -51,6 +51,7 @@ async def test_at_a_bound_of_the_store_a_resume_is_held_for_twenty_seconds_and_t
                 behind.gateway, "GET", **fields, stream_continuity="v=1, want=(strict)"
             ) as strict:
                 await strict.is_complete.wait()
+            assert b'limit_hits_total{limit="streams"} 2' in behind.gateway.metrics.write(None)
             assert (strict.status, strict.headers["retry-after"]) == (503, "2")
             assert anyio.current_time() - began == pytest.approx(20, abs=0.2)
 

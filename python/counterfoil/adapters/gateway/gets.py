@@ -221,9 +221,11 @@ async def _resume(
         found = await _decide(log, scope, terms)
 
     async def hold() -> None:
-        with suppress(StoreFull):
+        try:
             await decide()
             return
+        except StoreFull as full:
+            terms.holds.note_limit(full.bound)
         if terms.holds.is_full:
             return
         with terms.holds.one():

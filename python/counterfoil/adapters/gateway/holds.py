@@ -22,6 +22,10 @@ class Holds:
         self._on_limit("holds_at_once")
         return True
 
+    def note_limit(self, limit: str) -> None:
+        """Count who meets another bound, and is held for that."""
+        self._on_limit(limit)
+
     @contextmanager
     def one(self) -> Iterator[None]:
         """Count one that is held while the block is open."""
