@@ -101,6 +101,21 @@ def test_06_made_again_with_continuing_numbers_is_another_epoch() -> None:
     nothing_is_read(reader)
 
 
+def test_07_a_new_epoch_paired_with_an_old_position_is_refused_by_its_digest() -> None:
+    store, stream, old = filled(9)
+    store.renew_epoch(SCOPE, stream)
+    new = store.append_many(SCOPE, stream, [note(n) for n in range(9)])
+    before, after = EventId.parse(old[4]), EventId.parse(new[4])
+    paired = store.resume(SCOPE, at(new[4], sequence=before.sequence, digest=before.digest))
+    assert isinstance(paired.verdict, Other)
+    assert paired.verdict.why.value == "diverged"
+    nothing_is_read(paired)
+    other_way = store.resume(SCOPE, at(old[4], sequence=after.sequence, digest=after.digest))
+    assert isinstance(other_way.verdict, Other)
+    assert other_way.verdict.why.value == "epoch"
+    nothing_is_read(other_way)
+
+
 def test_08_a_client_without_epoch_or_cursor_is_unverifiable_never_any() -> None:
     store, _, _ = filled(10)
     reader = store.resume(SCOPE, None)
@@ -260,6 +275,12 @@ def test_28_metadata_and_payload_go_together_and_a_tombstone_outlives_both() -> 
     clock.now_s = 200
     store.sweep()
     assert store.resume(SCOPE, ids[1]).verdict.why.value == "unknown-stream"
+
+
+def test_29_no_default_attaches_to_what_was_lost() -> None:
+    store, _, ids = filled(20, window_events=5)
+    for cursor in (ids[3], None, "17", at(ids[-1], epoch="AAAAAAAAAAA"), at(ids[-1], sequence=99)):
+        nothing_is_read(store.resume(SCOPE, cursor))
 
 
 def test_30_of_two_readers_one_wins_and_the_other_is_told() -> None:

@@ -75,6 +75,8 @@ def test_memory_returns_to_where_it_was(scaled: Scaled) -> None:
     clock = Clock()
     store = make_store(
         clock=clock,
+        # What a minute's streams may hold together fits the budget.
+        window_bytes=128 << 10,
         total_bytes=256 << 20,
         sessions=20_000,
         stream_idle_s=60,

@@ -106,15 +106,21 @@ pub(super) enum Batch<'py> {
 
 impl<'py> Batch<'py> {
     pub(super) fn of(values: &Bound<'py, PyAny>) -> PyResult<Self> {
-        if let Ok(list) = values.cast::<PyList>() {
-            let bytes =
-                list.iter().map(|value| value.cast_into::<PyBytes>().ok()).collect::<Option<Vec<_>>>();
-            if let Some(bytes) = bytes {
-                return Ok(Self::Bytes(bytes));
-            }
+        if let Some(bytes) = values.cast::<PyList>().ok().and_then(all_bytes) {
+            return Ok(Self::Bytes(bytes));
         }
         values.try_iter()?.map(|value| Data::of(&value?)).collect::<PyResult<Vec<_>>>().map(Self::Mixed)
     }
+}
+
+/// The members of a list that holds nothing but `bytes`.
+fn all_bytes<'py>(list: &Bound<'py, PyList>) -> Option<Vec<Bound<'py, PyBytes>>> {
+    // Collected into an Option, its length would not be known beforehand.
+    let mut bytes = Vec::with_capacity(list.len());
+    for value in list {
+        bytes.push(value.cast_into::<PyBytes>().ok()?);
+    }
+    Some(bytes)
 }
 
 pub(super) fn end_why(text: &str) -> PyResult<EndWhy> {
