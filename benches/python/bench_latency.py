@@ -44,9 +44,9 @@ class Caller:
         self._connection.request("POST", "/mcp", json.dumps(message), self._fields)
         return self._connection.getresponse()
 
-    def _call(self, **params: object) -> http.client.HTTPResponse:
+    def _call(self, **arguments: object) -> http.client.HTTPResponse:
         self._calls += 1
-        params = {"name": "bench", "arguments": {"n": self._calls}, **params}
+        params = {"name": "bench", "arguments": {"n": self._calls, **arguments}}
         return self._post({"jsonrpc": "2.0", "id": self._calls, "method": "tools/call", "params": params})
 
     def time_events(self, events: int) -> float:

@@ -59,7 +59,7 @@ async def source(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"data: " + answer + b"\r\n\r\n"})
 
 
-async def send_bursts(send: Any, events: int, **_: Any) -> None:
+async def send_bursts(send: Any, events: int) -> None:
     burst = b"".join(note(n) for n in range(BURST))
     for _ in range(events // BURST):
         await send({"type": "http.response.body", "body": burst, "more_body": True})
@@ -67,7 +67,7 @@ async def send_bursts(send: Any, events: int, **_: Any) -> None:
         await anyio.sleep(0.000_5)
 
 
-async def send_apart(send: Any, events: int, pause_ms: float, **_: Any) -> None:
+async def send_apart(send: Any, events: int, pause_ms: float) -> None:
     for number in range(events):
         await anyio.sleep(pause_ms / 1_000)
         await send({"type": "http.response.body", "body": note(number), "more_body": True})
