@@ -55,6 +55,8 @@ async def ask_again_and_again(session: WireSession, event_id: str, stop: anyio.E
 async def test_a_reconnect_loop_is_endured_by_everybody(
     client: str, name: str, orders: Orders, gateway: Gateway, scaled: Callable[[int, int], int]
 ) -> None:
+    calm = await run_client(client, gateway.url, plan_calls(f"{name}-calm", 8, sessions=2))
+    calm_s = max(call.elapsed_s for call in calm.calls.values())
     session = await open_session(gateway.port)
     looped = f"{name}-looped"
     # An ID at once, and nothing more for a while.
@@ -79,7 +81,10 @@ async def test_a_reconnect_loop_is_endured_by_everybody(
     for call in run.calls.values():
         assert call.is_right, call
         assert call.has_all_progress(STEPS), call
-        assert call.elapsed_s < 5, call  # a quarter of a second where nothing else runs
+        assert call.elapsed_s < 5 * calm_s + 2, (
+            call,
+            calm_s,
+        )  # the loop itself takes its share of the machine
     with anyio.fail_after(30):
         async with session.resume(first.id) as answer:
             assert await read_until_result(answer) == f"receipt ☂ {looped}"

@@ -70,6 +70,32 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+async def test_a_cookie_that_one_caller_was_given_goes_with_no_other_request() -> None:
+    seen: list[dict[bytes, bytes]] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            while (message := await receive())["type"] == "lifespan.startup":
+                await send({"type": "lifespan.startup.complete"})
+            await send({"type": f"{message['type']}.complete"})
+            return
+        seen.append(dict(scope["headers"]))
+        cookie = (b"set-cookie", b"who=the-first; Path=/")
+        await send({"type": "http.response.start", "status": 200, "headers": [cookie]})
+        await send({"type": "http.response.body", "body": b"hello"})
+
+    async with serving(app) as port:
+        upstream = UrlUpstream(f"http://127.0.0.1:{port}/mcp")
+        async with upstream.running():
+            for headers in ((), ((b"cookie", b"who=the-second"),)):
+                async with upstream.call(UpstreamRequest("GET", b"", headers)) as answer:
+                    assert header_of(answer.headers, b"set-cookie") is not None
+                    assert await answer.receive() == b"hello"
+            async with upstream.call(UpstreamRequest("GET", b"", ())):
+                pass
+    assert [fields.get(b"cookie") for fields in seen] == [None, b"who=the-second", None]
+
+
 async def test_pieces_arrive_before_the_answer_is_complete(kind: str) -> None:
     server = Server()
     with anyio.fail_after(10):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import ssl
 
     import httpx2
+    from counterfoil.adapters.http_transport import JoiningTransport
 
 
 class UrlUpstream:
@@ -41,55 +42,50 @@ class UrlUpstream:
         self.name = self._url
         self._origin = f"{parts.scheme}://{parts.netloc}"
         self._policy = headers or HeaderPolicy()
-        self._connect_timeout_s = connect_timeout_s
-        self._write_timeout_s = write_timeout_s
+        self._timeouts_s = {
+            "connect": connect_timeout_s,
+            "write": write_timeout_s,
+            "read": None,
+            "pool": connect_timeout_s,
+        }
         # A server that closes an idle connection just as a call goes out on it loses the call, and nobody
         # may send it again.  Common servers wait 5 s, so idle connections are given up well before.
         self._keep_alive_s = keep_alive_s
         self._tls = tls
-        self._client: httpx2.AsyncClient | None = None
+        self._transport: JoiningTransport | None = None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         import httpx2
         from counterfoil.adapters.http_transport import JoiningTransport
 
-        timeout = httpx2.Timeout(
-            connect=self._connect_timeout_s,
-            write=self._write_timeout_s,
-            read=None,
-            pool=self._connect_timeout_s,
-        )
         limits = httpx2.Limits(
             max_connections=None, max_keepalive_connections=100, keepalive_expiry=self._keep_alive_s
         )
-        async with httpx2.AsyncClient(
-            timeout=timeout,
-            transport=JoiningTransport(limits=limits, tls=self._tls),
-            follow_redirects=False,
-            trust_env=False,
-        ) as client:
-            client.headers = httpx2.Headers()
-            self._client = client
+        # No httpx2 client above it: one would keep the cookies of all callers together, and answer for one
+        # with another's.
+        async with JoiningTransport(limits=limits, tls=self._tls) as transport:
+            self._transport = transport
             try:
                 yield
             finally:
-                self._client = None
+                self._transport = None
 
     @asynccontextmanager
     async def call(self, request: UpstreamRequest) -> AsyncIterator[_UrlAnswer]:
         import httpx2
 
-        if self._client is None:
+        if self._transport is None:
             raise RuntimeError("the upstream is not running: open the gateway's `running()` first")
-        outgoing = self._client.build_request(
+        outgoing = httpx2.Request(
             request.method,
             (self._origin if request.is_rooted else self._url) + request.target.decode("ascii"),
             headers=[*self._policy.apply(request.headers), (b"accept-encoding", b"identity")],
             content=request.body or None,
+            extensions={"timeout": self._timeouts_s},
         )
         try:
-            response = await self._client.send(outgoing, stream=True)
+            response = await self._transport.handle_async_request(outgoing)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
             raise UpstreamUnreachable("no connection to the upstream could be opened") from error
         except httpx2.HTTPError as error:

@@ -88,8 +88,8 @@ def find_sdk_source(environment: str = "venv") -> Path:
     return source
 
 
-def on_pairs(pairs: Sequence[tuple[str, str]]) -> Any:
-    """Run a test for pairs of a client and a backend; all of them where counts are in full."""
+def on_pairs(pairs: Sequence[tuple[str, str]], *, clients: Sequence[str] = CLIENTS) -> Any:
+    """Run a test for pairs of a client and a backend: in full, for all pairs of `clients`."""
     full = os.environ.get("COUNTERFOIL_FULL") == "1"
-    chosen = ALL_PAIRS if full else pairs
+    chosen = [pair for pair in ALL_PAIRS if pair[0] in clients] if full else pairs
     return pytest.mark.parametrize(("client", "anyio_backend"), chosen, indirect=["anyio_backend"])
