@@ -686,6 +686,28 @@ async def test_after_an_unclean_end_a_run_that_only_raises_can_be_tried_again(pa
     assert read(path, "select sku from stock") == [("A1",)]
 
 
+@pytest.mark.anyio
+async def test_a_counted_intent_whose_run_the_disk_refused_is_not_waited_for(path: Path) -> None:
+    """L22: it is on the disk, its caller was told of a failure, and nothing has run under it."""
+    subprocess.run([sys.executable, "-c", CRASH, str(path), "1"], capture_output=True, check=False)
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    counted: list[str] = []
+
+    def reach(boundary: str) -> None:
+        if boundary == "B7" and not counted:
+            counted.append(boundary)
+            other.execute("begin immediate")
+
+    with anyio.fail_after(20):
+        async with SqliteLedger(path, limits=Limits(ledger_busy_ms=20), _reach=reach) as ledger:
+            with pytest.raises(LedgerBusy):
+                await ledger.apply(intent("st"), insert("A1"))
+            other.execute("rollback")
+            assert isinstance(await ledger.apply(intent("st"), insert("A1")), Settled)
+    other.close()
+    assert read(path, "select sku from stock") == [("A1",)]
+
+
 def test_what_a_statement_gives_is_narrow() -> None:
     """A handler gets no cursor and no connection: nothing on what it is lent leads out of the transaction."""
     assert {name for name in dir(Rows) if not name.startswith("_")} == {

@@ -393,13 +393,17 @@ class Writer:
         claimed, begun = job.claimed, None
         if claimed is None:
             answer = steps.begin(book, moment, job.intent)
-            if not isinstance(answer, Begun):
+            if isinstance(answer, Claimed):
+                # Its intent had reached the disk by a commit that seemed to fail: nothing has run under it.
+                claimed = job.claimed = answer
+            elif isinstance(answer, Begun):
+                begun, claimed = answer, answer.claimed
+                if self._needs_own_intent(claimed):
+                    steps.write_intent(book, moment, begun)
+                    ends.again.append((job, claimed))
+                    return None
+            else:
                 return self._answer(answer, moment)
-            begun, claimed = answer, answer.claimed
-            if self._needs_own_intent(claimed):
-                steps.write_intent(book, moment, begun)
-                ends.again.append((job, claimed))
-                return None
         ends.wrote = True
         error = self._call_handler(job, connection)
         if error is not None:
