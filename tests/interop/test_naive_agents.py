@@ -31,10 +31,13 @@ from interop.runs import Run, run_client
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
 STEPS = 4
-PAUSE_MS = 150
+#: Long enough that the answer comes well after the cut on a busy machine too.
+PAUSE_MS = 250
 SHOWN = 10
 USER = {"x-user": "alice"}
 OF_USERS = ["--principal", "header:x-user", "--trusted-proxy", "127.0.0.1"]
+#: One user's many agents leave a session behind at every cut.
+OF_USERS += ["--set", "gateway.principal_sessions=2000"]
 
 CLIENTS = ("python-1", "python-2")
 TYPESCRIPT = ("typescript-1", "typescript-2")
