@@ -237,14 +237,20 @@ async def serve(config: GatewayConfig) -> None:
 
 
 async def _serve(config: GatewayConfig, ledger: Ledger | None) -> None:
-    with ExitStack() as stack:
-        members = None
-        if config.serve.peers:
-            directory = SocketDirectory(config.serve.sockets or stack.enter_context(_sockets()))
-            life = os.urandom(1)[0]
-            name = config.serve.self_name or ""
-            members = Members(directory, worker=1, incarnation=life, workers=1, name=name)
+    with seat_among_replicas(config) as members:
         await _serve_alone(config, ledger, members)
+
+
+@contextmanager
+def seat_among_replicas(config: GatewayConfig) -> Iterator[Members | None]:
+    """Take the place of a gateway of one worker among its replicas; None where there are none."""
+    if not config.serve.peers:
+        yield None
+        return
+    with ExitStack() as stack:
+        directory = SocketDirectory(config.serve.sockets or stack.enter_context(_sockets()))
+        name = config.serve.self_name or ""
+        yield Members(directory, worker=1, incarnation=os.urandom(1)[0], workers=1, name=name)
 
 
 async def _serve_alone(config: GatewayConfig, ledger: Ledger | None, members: Members | None) -> None:

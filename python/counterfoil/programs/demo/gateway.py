@@ -27,7 +27,8 @@ def main() -> int:
 
 async def _serve(config: GatewayConfig) -> None:
     if config.serve.ledger is None:
-        await serve_child(gateway.build_gateway(config))
+        with gateway.seat_among_replicas(config) as members:
+            await serve_child(gateway.build_gateway(config, members=members))
         return
     async with SqliteLedger(config.serve.ledger, limits=config.limits) as ledger:
         await serve_child(gateway.build_gateway(config, ledger))

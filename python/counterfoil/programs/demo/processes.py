@@ -5,10 +5,11 @@ A child lives while its standard input is open; leaving the block waits for its 
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 
 import anyio
@@ -107,3 +108,10 @@ async def _end(process: Process) -> None:
     for stream in (process.stdout, process.stderr):
         if stream is not None:
             await stream.aclose()
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports of this host that nothing listened at a moment ago."""
+    with ExitStack() as stack:
+        listeners = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [int(listener.getsockname()[1]) for listener in listeners]

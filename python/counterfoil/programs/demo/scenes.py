@@ -14,7 +14,7 @@ import msgspec
 
 from counterfoil.programs.demo.agent import PRINCIPAL_HEADER, Try, open_client, try_tool
 from counterfoil.programs.demo.columns import count_lines, label_of
-from counterfoil.programs.demo.processes import Child, start_child
+from counterfoil.programs.demo.processes import Child, free_ports, start_child
 from counterfoil.testing.cuts import Cut
 from counterfoil.testing.exchanges import Exchange
 from counterfoil.testing.link import Answered, CutMade, Link, open_link
@@ -102,10 +102,62 @@ def _told(attempt: Try) -> dict[str, object]:
 async def play_hop(stage: Stage) -> Scene:
     """Card A: the resume reaches a gateway that never held the stream; the numbers there say nothing."""
     effects = stage.folder / "hop"
+    hop = await _hop(stage, effects, ([], []))
+    told = _told(hop.attempt)
+    kept = (
+        hop.attempt.ending == "error"
+        and hop.attempt.seconds < AT_ONCE_S
+        and (told.get("why"), told.get("executed")) == ("unknown-stream", "unknown")
+        and count_lines(effects) == {"hop": 1}
+    )
+    return hop.scene(
+        "the resume reaches a gateway that never held the stream",
+        "the call ends at once in a typed error with its own id: executed=unknown, nothing is run again",
+        kept,
+        f"{hop.attempt.ending} after {hop.attempt.seconds:.2f} s, {_short(told)}",
+    )
+
+
+async def play_hop_among_peers(stage: Stage) -> Scene:
+    """The same hop between gateways that know each other: the one that holds the stream is asked."""
+    effects = stage.folder / "peers"
+    ports = free_ports(2)
+    peers = ",".join(f"{name}=http://127.0.0.1:{port}" for name, port in zip("ab", ports, strict=True))
+    options = [
+        ["--self", name, "--peers", peers, "--peer-listen", f"127.0.0.1:{port}"]
+        for name, port in zip("ab", ports, strict=True)
+    ]
+    hop = await _hop(stage, effects, (options[0], options[1]))
+    verdicts = [line.get("verdict") for line in hop.verdicts]
+    kept = hop.attempt.ending == "right" and verdicts == ["resumed"] and count_lines(effects) == {"hop": 1}
+    return hop.scene(
+        "the same with --peers: the resume is passed to the gateway that holds the stream",
+        "the call ends in its result, and every note came once",
+        kept,
+        f"{hop.attempt.ending} after {hop.attempt.seconds:.2f} s, verdicts {verdicts}",
+    )
+
+
+class _Hop(msgspec.Struct, frozen=True):
+    """What a hop came to."""
+
+    attempt: Try
+    verdicts: tuple[dict[str, object], ...]
+    exchanges: tuple[Exchange, ...]
+    cuts: tuple[CutMade, ...]
+    answered: tuple[Answered, ...]
+
+    def scene(self, name: str, promise: str, kept: bool, seen: str) -> Scene:
+        return Scene(name, promise, kept, seen, self.verdicts, self.exchanges, self.cuts, self.answered)
+
+
+async def _hop(stage: Stage, effects: Path, options: tuple[list[str], list[str]]) -> _Hop:
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(start_child(SERVER, ["--effects", str(effects)]))
-        first = await stack.enter_async_context(start_child(GATEWAY, stage.gateway(server.port)))
-        second = await stack.enter_async_context(start_child(GATEWAY, stage.gateway(server.port)))
+        first, second = [
+            await stack.enter_async_context(start_child(GATEWAY, [*stage.gateway(server.port), *more]))
+            for more in options
+        ]
 
         async def without_affinity(exchange: Exchange) -> int:
             return second.port if "last-event-id" in exchange.headers else first.port
@@ -113,23 +165,8 @@ async def play_hop(stage: Stage) -> Scene:
         plan = cut_first_call(Cut("in-frame", "rst", frames=3, position=40))
         link = await stack.enter_async_context(open_link(first.port, plan=plan, route=without_affinity))
         attempt = await _order(link, "hop")
-        told = _told(attempt)
-        kept = (
-            attempt.ending == "error"
-            and attempt.seconds < AT_ONCE_S
-            and (told.get("why"), told.get("executed")) == ("unknown-stream", "unknown")
-            and count_lines(effects) == {"hop": 1}
-        )
-        return Scene(
-            "the resume reaches a gateway that never held the stream",
-            "the call ends at once in a typed error with its own id: executed=unknown, nothing is run again",
-            kept,
-            f"{attempt.ending} after {attempt.seconds:.2f} s, {_short(told)}",
-            verdicts_of([first, second]),
-            tuple(link.exchanges),
-            tuple(link.cuts),
-            tuple(link.answered),
-        )
+        verdicts = verdicts_of([first, second])
+        return _Hop(attempt, verdicts, tuple(link.exchanges), tuple(link.cuts), tuple(link.answered))
 
 
 async def play_lost_upstream(stage: Stage) -> Scene:

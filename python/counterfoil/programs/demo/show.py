@@ -26,6 +26,7 @@ from counterfoil.programs.demo.scenes import (
     Scene,
     Stage,
     play_hop,
+    play_hop_among_peers,
     play_lost_upstream,
     play_small_window,
     verdicts_of,
@@ -34,6 +35,7 @@ from counterfoil.programs.demo.table import lay_out, lay_out_killed, lay_out_nai
 from counterfoil.programs.keys import SECRET_BYTES, write_key_file
 from counterfoil.protocol.revisions import LAST_WITH_SESSIONS, WITHOUT_SESSIONS
 
+_SCENES = (play_hop, play_hop_among_peers, play_lost_upstream, play_small_window)
 _MARKS = {"right": ".", "other": "X", "error": "E", "hung": "H"}
 
 
@@ -56,7 +58,7 @@ async def show(seed: int, calls: int, page: Path) -> int:
         ours, verdicts = await _run_ours(stage, plan)
         killed = await _run_killed(stage, seed)
         naive = await _run_naive(stage, seed)
-        scenes = [await play(stage) for play in (play_hop, play_lost_upstream, play_small_window)]
+        scenes = [await play(stage) for play in _SCENES]
     columns = [direct, example, ours]
     print(f"\n{lay_out(columns)}\n")
     print("verdicts of the gateway: " + _count_verdicts(verdicts) + "\n")
