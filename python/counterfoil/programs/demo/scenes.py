@@ -132,7 +132,7 @@ async def play_hop_among_peers(stage: Stage) -> Scene:
     kept = hop.attempt.ending == "right" and verdicts == ["resumed"] and count_lines(effects) == {"hop": 1}
     return hop.scene(
         "the same with --peers: the resume is passed to the gateway that holds the stream",
-        "the call ends in its result, and every note came once",
+        "the call ends in its result, and nothing is run again",
         kept,
         f"{hop.attempt.ending} after {hop.attempt.seconds:.2f} s, verdicts {verdicts}",
     )
