@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import anyio
 import msgspec
 from anyio.abc import TaskGroup
+
 from counterfoil.adapters.gateway.adoption.table import OnOffer
 from counterfoil.adapters.gateway.asgi import Receive, Send
 from counterfoil.adapters.gateway.inbound import Inbound

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 import msgspec
+
 from counterfoil.adapters.gateway.answers import send_answer
 from counterfoil.adapters.gateway.asgi import Receive, Scope, Send
 from counterfoil.adapters.gateway.metrics import CONTENT_TYPE

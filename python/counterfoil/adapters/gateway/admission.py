@@ -13,6 +13,7 @@ from enum import Enum
 
 import anyio
 import msgspec
+
 from counterfoil.adapters.gateway.inbound import Inbound
 from counterfoil.adapters.gateway.sessions import SessionFacts, digest_token
 from counterfoil.adapters.gateway.standalone import Refusal

@@ -12,6 +12,7 @@ from contextlib import contextmanager, nullcontext, suppress
 import anyio
 import msgspec
 from anyio.abc import TaskGroup
+
 from counterfoil.adapters.gateway.across import SETTLED, Across, Passing
 from counterfoil.adapters.gateway.admission import Admission, Admitted
 from counterfoil.adapters.gateway.adoption.connection import Watcher

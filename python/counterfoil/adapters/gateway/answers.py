@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import anyio
+
 from counterfoil.adapters.gateway.asgi import Receive, Send
 from counterfoil.adapters.gateway.messages import write_error
 from counterfoil.errors import RequestOverLimit, RequestRefused

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 import anyio
 import msgspec
 from anyio.abc import TaskGroup
+
 from counterfoil.adapters.gateway.across import Across
 from counterfoil.adapters.gateway.adoption.front import Adoption
 from counterfoil.adapters.gateway.answering import Answering, Exchange

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+
 from counterfoil.adapters.gateway.messages import RequestId
 from counterfoil.adapters.gateway.short_way import OnRelay
 from counterfoil.adapters.gateway.streams import CallStream

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import anyio
 import msgspec
+
 from counterfoil.adapters.gateway.driven import Driven, has_ids, settings_for
 from counterfoil.adapters.gateway.messages import RequestId
 from counterfoil.adapters.gateway.short_way import OnRelay

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 from anyio.abc import TaskGroup
+
 from counterfoil.adapters.gateway.adoption.connection import Connection
 from counterfoil.adapters.gateway.calls import Call
 from counterfoil.native import Scope, StreamToken

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import msgspec
+
 from counterfoil.adapters.gateway.headers import HeaderPolicy
 from counterfoil.adapters.gateway.settings import GatewaySettings
 from counterfoil.adapters.peers.owners import MAX_WORKERS

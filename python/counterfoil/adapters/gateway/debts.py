@@ -7,6 +7,7 @@ came after all, it wins and nothing is stored.
 from __future__ import annotations
 
 import msgspec
+
 from counterfoil.adapters.gateway.replies import error_of
 from counterfoil.errors import SessionEnded, StreamEnded, UnknownStream
 from counterfoil.native import Scope, encode_event

@@ -13,6 +13,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 
 import anyio
+
 from counterfoil.adapters.gateway.messages import RequestId
 from counterfoil.adapters.gateway.upstream import Headers, Upstream, UpstreamAnswer, UpstreamRequest
 from counterfoil.errors import UpstreamBroken, UpstreamUnreachable

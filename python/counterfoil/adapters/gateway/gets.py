@@ -11,6 +11,7 @@ from contextlib import suppress
 
 import anyio
 import msgspec
+
 from counterfoil.adapters.gateway.answers import send_answer
 from counterfoil.adapters.gateway.asgi import Receive, Send
 from counterfoil.adapters.gateway.claims import claim_field

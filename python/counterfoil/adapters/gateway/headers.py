@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 
 import msgspec
+
 from counterfoil.adapters.gateway.upstream import Headers
 from counterfoil.errors import ConfigError
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+
 from counterfoil.adapters.gateway.upstream import Headers, InboundLeg
 from counterfoil.errors import RequestOverLimit, RequestRefused
 

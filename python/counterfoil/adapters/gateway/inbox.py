@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Protocol, assert_never
 
 from anyio.abc import TaskGroup
+
 from counterfoil.adapters.gateway.across import (
     MINE,
     NO,

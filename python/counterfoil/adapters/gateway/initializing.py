@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import anyio
 from anyio.abc import TaskGroup
+
 from counterfoil.adapters.gateway.asgi import Receive, Send
 from counterfoil.adapters.gateway.calls import Call
 from counterfoil.adapters.gateway.passthrough import OnPiece, copy_answer, start_answer

@@ -9,6 +9,7 @@ from enum import Enum, auto
 from typing import Any
 
 import msgspec
+
 from counterfoil.protocol.unreadable import UNREADABLE
 
 RequestId = int | str

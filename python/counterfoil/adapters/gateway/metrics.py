@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 import msgspec
+
 from counterfoil.adapters.gateway.adoption.adoption_log import AdoptionCounts
 from counterfoil.adapters.gateway.replies import token_of
 from counterfoil.model.verdicts import ResumeVerdict

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 
 import msgspec
+
 from counterfoil.adapters.gateway.sessions import SessionFacts
 from counterfoil.adapters.gateway.settings import GatewaySettings
 from counterfoil.native import encode_event

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import anyio
 import msgspec
+
 from counterfoil.adapters.gateway.messages import RequestId
 from counterfoil.adapters.gateway.streams import CallStream
 from counterfoil.native import Scope

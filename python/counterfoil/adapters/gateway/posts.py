@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import anyio
 import msgspec
+
 from counterfoil.adapters.gateway.answers import send_answer
 from counterfoil.adapters.gateway.asgi import Receive, Send, plain_of
 from counterfoil.adapters.gateway.calls import Call, WholeAnswer

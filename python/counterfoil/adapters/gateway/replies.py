@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import assert_never
 
 import msgspec
+
 from counterfoil.adapters.gateway.messages import RequestId
 from counterfoil.model.evidence import StoreEvidence
 from counterfoil.model.tokens import Executed, Next, VerdictToken, Why

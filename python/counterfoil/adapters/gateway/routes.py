@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import anyio
 import msgspec
 from anyio.abc import TaskGroup
+
 from counterfoil.adapters.gateway.asgi import ASGIApp
 from counterfoil.adapters.gateway.inbound import Inbound
 from counterfoil.adapters.gateway.metadata import MetadataPath, read_metadata_path

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
+
 from counterfoil.adapters.gateway.inbound import Inbound
 from counterfoil.errors import ConfigError, RequestRefused
 

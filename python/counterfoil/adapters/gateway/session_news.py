@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+
 from counterfoil.adapters.gateway.messages import MessageHead
 from counterfoil.adapters.gateway.sessions import SessionFacts
 from counterfoil.errors import LimitExceeded

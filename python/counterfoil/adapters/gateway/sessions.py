@@ -10,6 +10,7 @@ import time
 from collections import OrderedDict
 
 import anyio
+
 from counterfoil.adapters.gateway.inbound import Inbound
 from counterfoil.adapters.gateway.lost_requests import ServerRequests
 from counterfoil.adapters.gateway.upstream import Headers

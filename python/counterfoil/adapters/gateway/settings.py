@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Literal, cast, get_args
 
 import msgspec
+
 from counterfoil.adapters.gateway.guards import LOOPBACK_HOSTS
 from counterfoil.errors import ConfigError
 

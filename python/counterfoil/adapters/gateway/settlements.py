@@ -6,6 +6,7 @@ import json
 import logging
 
 import msgspec
+
 from counterfoil.adapters.gateway.adoption.rewriting import read_rpc
 from counterfoil.adapters.gateway.calls import WholeAnswer
 from counterfoil.adapters.gateway.messages import RequestId, write_error

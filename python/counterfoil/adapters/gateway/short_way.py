@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import anyio
 import sniffio
+
 from counterfoil.adapters.gateway.upstream import Take
 from counterfoil.stores.interface import LogReader, LogRelay
 

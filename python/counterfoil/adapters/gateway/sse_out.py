@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import anyio
 import anyio.lowlevel
 import msgspec
+
 from counterfoil.adapters.gateway.asgi import Receive, Send
 from counterfoil.adapters.gateway.ids_out import IdStripper, strip_error_ids, strip_ids
 from counterfoil.adapters.gateway.short_way import ShortWay, Write

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 import anyio
 import msgspec
 from anyio.abc import TaskGroup
+
 from counterfoil.adapters.gateway.driven import Driven, has_ids, settings_for
 from counterfoil.adapters.gateway.upstream import (
     Headers,

@@ -14,6 +14,7 @@ from urllib.parse import unquote_to_bytes
 
 import anyio
 from anyio.abc import TaskGroup
+
 from counterfoil.adapters.gateway.asgi import ASGIApp, Message
 from counterfoil.adapters.gateway.upstream import Headers, Take, UpstreamRequest, finish
 from counterfoil.errors import UpstreamBroken

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import anyio
+
 from counterfoil.adapters.gateway.headers import HeaderPolicy
 from counterfoil.adapters.gateway.upstream import Headers, Take, UpstreamRequest, finish
 from counterfoil.errors import UpstreamBroken, UpstreamUnreachable
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import ssl
 
     import httpx2
+
     from counterfoil.adapters.http_transport import JoiningTransport
 
 
@@ -57,6 +59,7 @@ class UrlUpstream:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         import httpx2
+
         from counterfoil.adapters.http_transport import JoiningTransport
 
         limits = httpx2.Limits(

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Callable
 
 import msgspec
+
 from counterfoil.adapters.gateway.metrics import Metrics
 from counterfoil.adapters.gateway.replies import token_of
 from counterfoil.model.evidence import StoreEvidence

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import anyio
+
 from counterfoil.adapters.gateway.asgi import Receive
 
 

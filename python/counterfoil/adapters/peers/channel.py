@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 import anyio
 import msgspec
 from anyio.abc import ByteStream
+
 from counterfoil.adapters.peers.wire import Hold, Line, read_line
 from counterfoil.errors import PeerAbsent, PeerBroken
 

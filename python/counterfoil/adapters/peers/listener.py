@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 import anyio
+
 from counterfoil.adapters.gateway.answers import ClientGone, read_body, send_answer
 from counterfoil.adapters.gateway.asgi import Message, Receive, Send
 from counterfoil.adapters.gateway.watching import run_while_present

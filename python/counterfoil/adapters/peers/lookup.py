@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import urlsplit
 
 import anyio
+
 from counterfoil.adapters.peers.members import Replica
 from counterfoil.errors import ConfigError
 

@@ -9,6 +9,7 @@ import ssl
 from collections.abc import Mapping
 
 import msgspec
+
 from counterfoil.adapters.peers.channel import Address
 from counterfoil.adapters.peers.directory import SocketDirectory
 from counterfoil.adapters.peers.owners import Owner, Place, replica_number

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 import msgspec
+
 from counterfoil.adapters.gateway.asgi import Receive, Send
 from counterfoil.adapters.gateway.watching import run_while_present
 from counterfoil.adapters.peers.carrying import AnswerCut, Reached, carry_answer

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 
 import msgspec
+
 from counterfoil.adapters.gateway.config import GatewayConfig
 from counterfoil.adapters.peers.directory import SocketDirectory
 from counterfoil.adapters.peers.members import Members

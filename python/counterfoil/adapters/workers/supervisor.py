@@ -20,6 +20,7 @@ from pathlib import Path
 import anyio
 import msgspec
 from anyio.abc import Process
+
 from counterfoil.adapters.gateway.config import GatewayConfig
 from counterfoil.adapters.peers.directory import SocketDirectory
 from counterfoil.adapters.peers.members import Members

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import anyio
 import msgspec
 from anyio.abc import TaskGroup
+
 from counterfoil.adapters.gateway.adoption.adoption_log import AdoptionLog
 from counterfoil.adapters.gateway.adoption.connection import Connection
 from counterfoil.adapters.gateway.adoption.copying import Copying

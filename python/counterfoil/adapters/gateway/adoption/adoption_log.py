@@ -9,6 +9,7 @@ import json
 import logging
 
 import msgspec
+
 from counterfoil.adapters.gateway.adoption.entries import AdoptableCall, CallWork
 
 _LOGGER = logging.getLogger("counterfoil.gateway")

@@ -9,6 +9,7 @@ from collections.abc import Awaitable
 from typing import Protocol
 
 import anyio.lowlevel
+
 from counterfoil.adapters.gateway.asgi import Message, Receive, Send, plain_of
 from counterfoil.errors import CounterfoilError, StreamEnded
 from counterfoil.model.verdicts import ResumeVerdict

@@ -6,6 +6,7 @@ import hashlib
 from collections import OrderedDict
 
 import msgspec
+
 from counterfoil.adapters.gateway.settings import AdoptScope, GatewaySettings, read_adopt_scopes
 from counterfoil.model.adoption import Eligible
 from counterfoil.native import Scope

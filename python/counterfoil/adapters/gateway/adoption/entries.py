@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import anyio
+
 from counterfoil.adapters.gateway.adoption.connection import Connection
 from counterfoil.adapters.gateway.calls import Call
 from counterfoil.adapters.gateway.messages import RequestId

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from anyio.abc import TaskGroup
+
 from counterfoil.adapters.gateway.adoption.adopting import Adopting, WatchedCall
 from counterfoil.adapters.gateway.adoption.adoption_log import AdoptionCounts
 from counterfoil.adapters.gateway.adoption.connection import Connection, Watcher, watchers_of

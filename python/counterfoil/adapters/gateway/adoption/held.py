@@ -10,6 +10,7 @@ from enum import StrEnum, auto
 
 import msgspec
 from anyio.abc import TaskGroup
+
 from counterfoil.adapters.gateway.adoption.adopting import Adopting
 from counterfoil.adapters.gateway.adoption.entries import AdoptableCall, CallWork
 from counterfoil.adapters.gateway.adoption.questions import send_in_session

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from typing import Protocol
 
 import msgspec
+
 from counterfoil.adapters.gateway.adoption.rewriting import Message, id_of, read_rpc, with_id
 from counterfoil.adapters.gateway.lost_requests import settle_lost
 from counterfoil.adapters.gateway.messages import RequestId

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from anyio.abc import TaskGroup
+
 from counterfoil.adapters.gateway.adoption.adopting import Adopting
 from counterfoil.adapters.gateway.adoption.entries import AdoptableCall, CallWork
 from counterfoil.adapters.gateway.adoption.journal import Journal, is_doubtful

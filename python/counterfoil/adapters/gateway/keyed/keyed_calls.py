@@ -11,6 +11,7 @@ from typing import assert_never
 
 import anyio
 import msgspec
+
 from counterfoil.adapters.gateway.adoption.rewriting import read_rpc, with_id
 from counterfoil.adapters.gateway.calls import Call, OnHead
 from counterfoil.adapters.gateway.closing import Closing

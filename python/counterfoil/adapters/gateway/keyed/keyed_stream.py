@@ -6,6 +6,7 @@ They get its progress as it comes, and its questions when the first caller is no
 from __future__ import annotations
 
 import msgspec
+
 from counterfoil.adapters.gateway.adoption.connection import Connection
 from counterfoil.adapters.gateway.adoption.questions import Questions
 from counterfoil.adapters.gateway.adoption.rewriting import (

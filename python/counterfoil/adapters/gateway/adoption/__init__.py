@@ -1,0 +1,1 @@
+"""Adoption: an identical call takes over the one whose answer nobody got."""

@@ -1,0 +1,1 @@
+"""Calls with a key of their own (`io.counterfoil/call`), over a ledger."""

@@ -1,0 +1,1 @@
+"""Several processes behind one listening socket: started, watched, added up, replaced one by one."""
