@@ -36,7 +36,9 @@ def test_offers_are_found_oldest_first_and_forgotten() -> None:
 @pytest.mark.anyio
 async def test_an_identical_call_at_the_other_worker_takes_the_first_one_over(folder: Path) -> None:
     held = Held()
-    async with workers(Upstream(held), folder, scope=PRINCIPAL, opens=False, adopt_return_s=0.1) as host:
+    async with workers(
+        Upstream(held), folder, scope=PRINCIPAL, opens=False, adopt_return_s=0.1, prime_after_ms=5_000
+    ) as host:
         for client in host.clients:
             client.fields |= WHO
         await host.initialize()
