@@ -207,6 +207,57 @@ fn after_a_rotation_old_ids_verify_until_their_key_is_dropped() {
 }
 
 #[test]
+fn a_seal_holds_for_its_message_and_no_other_bit_of_it_or_of_the_seal() {
+    let (ring, message) = (ring(), b"peer\n1.00\nbody".as_slice());
+    let seal = ring.seal(message);
+    assert_eq!(seal, ring.seal(message));
+    assert_eq!(ring.check_seal(message, seal.as_bytes()), Check::Verified);
+    for bit in 0..message.len() * 8 {
+        let mut other = message.to_vec();
+        other[bit / 8] ^= 1 << (bit % 8);
+        assert_eq!(ring.check_seal(&other, seal.as_bytes()), Check::Forged, "message bit {bit}");
+    }
+    assert_eq!(ring.check_seal(&[message, b"x"].concat(), seal.as_bytes()), Check::Forged);
+    assert_eq!(ring.check_seal(b"", seal.as_bytes()), Check::Forged);
+    for bit in 0..seal.len() * 8 {
+        let mut other = seal.as_bytes().to_vec();
+        other[bit / 8] ^= 1 << (bit % 8);
+        assert_ne!(ring.check_seal(message, &other), Check::Verified, "seal bit {bit}");
+    }
+}
+
+#[test]
+fn text_that_is_no_seal_is_refused() {
+    let ring = ring();
+    let seal = ring.seal(b"message");
+    for cut in 0..seal.len() {
+        assert_eq!(ring.check_seal(b"message", &seal.as_bytes()[..cut]), Check::Forged, "{cut} bytes");
+    }
+    assert_eq!(ring.check_seal(b"message", format!("{seal}A").as_bytes()), Check::Forged);
+    assert_eq!(ring.check_seal(b"message", format!("{seal}\n").as_bytes()), Check::Forged);
+}
+
+#[test]
+fn a_seal_of_an_older_key_holds_until_the_key_is_dropped_and_no_other_ring_knows_it() {
+    let seal = ring().seal(b"message");
+    let rotated = ring().rotated([8; 32], 2).unwrap();
+    assert_eq!(rotated.check_seal(b"message", seal.as_bytes()), Check::Verified);
+    assert_eq!(ring().check_seal(b"message", rotated.seal(b"message").as_bytes()), Check::UnknownKey);
+    let dropped = rotated.without(ring().signing().id()).unwrap();
+    assert_eq!(dropped.check_seal(b"message", seal.as_bytes()), Check::UnknownKey);
+}
+
+proptest! {
+    #[test]
+    fn any_message_has_one_seal_and_no_two_share_it(one in any::<Vec<u8>>(), two in any::<Vec<u8>>()) {
+        let ring = ring();
+        let seal = ring.seal(&one);
+        prop_assert_eq!(ring.check_seal(&one, seal.as_bytes()), Check::Verified);
+        prop_assert_eq!(ring.check_seal(&two, seal.as_bytes()) == Check::Verified, one == two);
+    }
+}
+
+#[test]
 fn the_digest_keeps_its_key_when_the_ring_rotates() {
     let stream = StreamToken::mint(StreamKind::Standalone, None, 0, [1; 12]).unwrap();
     let mut before = DigestChain::start(&ring(), &Scope::default(), &stream, &Epoch([2; 8]));
