@@ -116,15 +116,15 @@ def measure_resume(pid: int, port: int, session: str, cursor: str, events: int, 
 def counted_call(port: int, events: int) -> tuple[str, str]:
     """Let the demo's server count up; return the session and the first event ID of the call."""
     _, head = post(port, HELLO, None)
-    session = _field(head, b"mcp-session-id:")
+    session = field_of(head, b"mcp-session-id:")
     post(port, {"jsonrpc": "2.0", "method": "notifications/initialized"}, session)
     arguments = {"call": "bench", "numbers": events - 1}
     params = {"name": "count_up", "arguments": arguments, "_meta": {"progressToken": 1}}
     _, head = post(port, {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}, session)
-    return session, _field(head, b"id:")
+    return session, field_of(head, b"id:")
 
 
-def _field(text: bytes, name: bytes) -> str:
+def field_of(text: bytes, name: bytes) -> str:
     line = next(line for line in text.splitlines() if line.lower().startswith(name))
     return line[len(name) :].strip().decode()
 
