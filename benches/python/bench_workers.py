@@ -61,7 +61,7 @@ def cpu_of_all(pid: int) -> float:
 
 
 def measure(pid: int, port: int, events: int) -> tuple[float, list[int]]:
-    """Microseconds of the gateway's CPU per event of `CALLS` streams, and how many of these each worker had."""
+    """Microseconds of the gateway's CPU per event of `CALLS` streams, and how many each worker had."""
 
     def call(number: int) -> int:
         params = {"events": events // CALLS}
