@@ -625,7 +625,7 @@ class Answering:
         except SessionEnded:
             raise RequestRefused(404, "mcp-session-id", "the session has ended") from None
         finally:
-            watched.close()
+            watched.release()
 
     async def _admit(self, exchange: Exchange, knows: Capabilities) -> Admitted | None:
         """Ask the upstream about who reads, where nothing else says who it is; None once it was refused."""

@@ -342,6 +342,8 @@ class Adopting:
         if work is not None and not work.is_running:
             self.table.remove_work(work)
         self._tell_release(entry, work)
+        if work is not None and not work.is_running and _is_settled_by_itself(entry, work):
+            entry.work = None  # the two hold each other, and nobody asks for either any more
 
     def _tell_release(self, entry: AdoptableCall, work: CallWork | None) -> None:
         for listener in self.on_release:
@@ -376,6 +378,12 @@ def outcome_of(call: Call) -> tuple[Work, InbandError | None]:
     if error is None:
         return Work.ANSWERED, None
     return (Work.NOT_APPLIED if error.executed is Executed.NO else Work.INDETERMINATE), error
+
+
+def _is_settled_by_itself(entry: AdoptableCall, work: CallWork) -> bool:
+    """Whether a call was made for one caller only, who has its answer."""
+    is_own = work.origin is entry and work.holder is entry
+    return is_own and entry.delivery is Delivery.DONE and work.state is not Work.INDETERMINATE
 
 
 class WatchedCall(msgspec.Struct):

@@ -6,9 +6,10 @@ Handed over means: the send of the answer's last byte returned, and no disconnec
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Protocol
+from typing import Never, Protocol
 
 import anyio.lowlevel
+import sniffio
 
 from counterfoil.adapters.gateway.asgi import Message, Receive, Send, plain_of
 from counterfoil.errors import CounterfoilError, StreamEnded
@@ -91,23 +92,34 @@ class Connection:
         Servers tell a disconnect once a response is complete: one that is told before that is a real one.
         """
         watcher = self._watcher
-        if watcher is not None and self._ends_answer(message):
-            return self._send_answer(watcher, message)
-        if watcher is None or self._has_id:
+        if watcher is None:
             return self._send(message)
-        return self._send_first(message)
+        if self._ends_answer(message):
+            return self._send_answer(watcher, message)
+        if message["type"] == "http.response.start":
+            return self._send_head(message)
+        return self._send(message) if self._has_id else self._send_first(message)
 
     def plain_send(self) -> Send:
         """Return what sends an event that ends nothing, while there is nothing to note of it."""
         return plain_of(self._send) if self._watcher is None or self._has_id else self.send
+
+    async def _send_head(self, message: Message) -> None:
+        await anyio.lowlevel.checkpoint()
+        await self._send(message)
 
     async def _send_first(self, message: Message) -> None:
         await self._send(message)
         self._note_sent(message)
 
     async def _send_answer(self, watcher: Watcher, message: Message) -> None:
+        # A disconnect that is on its way is told first.  That is before the answer, and where the answer is
+        # there at once before the head: nothing parts them then, and all leaves in one send of the kernel's.
+        if self._reader is not None and self._reader.has_waited:
+            await anyio.lowlevel.checkpoint()
         await self._send({**message, "more_body": True})
-        await anyio.lowlevel.checkpoint()  # a disconnect that is on its way is told first
+        if sniffio.current_async_library() != "asyncio":
+            await anyio.lowlevel.checkpoint()  # there a send has been tried by now, and failed or not
         self._note_sent(message)
         if not self._is_gone:
             self._is_done = True
@@ -121,6 +133,11 @@ class Connection:
         if b"id: cf1." in message.get("body", b""):
             self._has_id = True
             self._watcher.note_id()
+
+    def release(self) -> None:
+        """Close it, and let go of who wants to know: there is nothing more to tell."""
+        self.close()
+        self._watcher = self._reader = None
 
     def close(self) -> None:
         """The client has gone, or the connection is over."""
@@ -142,6 +159,8 @@ class WatchedReader:
 
     def __init__(self, reader: LogReader) -> None:
         self.has_read_answer = False
+        #: Whether its connection has ever caught up, and waited for more.
+        self.has_waited = False
         self._reader = reader
         self._ahead = b""
         self._end: CounterfoilError | None = None
@@ -196,7 +215,7 @@ class WatchedReader:
         frames, self._ahead = self._ahead, b""
         if not frames:
             if self._end is not None:
-                raise self._end
+                self._raise_end(self._end)
             frames = self._reader.read(max_bytes)
         self._position = self._reader.position
         if frames and self._end is None:
@@ -207,11 +226,20 @@ class WatchedReader:
         try:
             self._ahead = self._reader.read(max_bytes)
         except CounterfoilError as end:
-            self._end = end
+            # With its traceback it would hold this frame, and by it what holds it: garbage for the collector.
+            self._end = end.with_traceback(None)
             self.has_read_answer = isinstance(end, StreamEnded) and end.why == "ended"
+
+    def _raise_end(self, end: CounterfoilError) -> Never:
+        self._end = None  # what reads on is told by the reader itself
+        try:
+            raise end
+        finally:
+            del end
 
     async def wait(self) -> None:
         """As `Reader.wait`."""
+        self.has_waited = True
         if self._ahead or self._end is not None:
             await anyio.lowlevel.checkpoint()
         else:

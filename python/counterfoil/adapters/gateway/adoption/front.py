@@ -193,7 +193,8 @@ class Adoption:
         try:
             yield connection
         finally:
-            connection.close()
+            call.stream.watch = None
+            connection.release()
 
     # --- resumes
 
