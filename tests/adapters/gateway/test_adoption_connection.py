@@ -10,9 +10,11 @@ import anyio
 import anyio.lowlevel
 import pytest
 from adoption_kit import agents, answer_of
+from clock_kit import asked
 from counterfoil.adapters.gateway.adoption.connection import Connection, WatchedReader
 from counterfoil.adapters.gateway.adoption.entries import AdoptableCall
 from counterfoil.errors import StreamEnded
+from gateway_kit import REVISION, Behind, Exchange, Upstream
 
 pytestmark = pytest.mark.anyio
 
@@ -152,3 +154,33 @@ async def test_a_delivered_call_is_nothing_for_the_garbage_collector() -> None:
                 assert len(left) <= 1  # the last one may still be at its last step
             finally:
                 gc.enable()
+
+
+async def test_a_client_that_leaves_after_the_gateway_has_ended_starts_nothing() -> None:
+    async def stays_open(x: Exchange) -> None:
+        await x.start()
+        await x.wait_gone()
+
+    behind = Behind(Upstream(stays_open), prime_after_ms=0)
+    params = {"protocolVersion": REVISION, "capabilities": {}}
+    hello = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "order"}}
+    began, ends, ended = anyio.Event(), anyio.Event(), anyio.Event()
+
+    async def run() -> None:
+        async with behind.gateway.running():
+            began.set()
+            await ends.wait()
+        ended.set()
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run)
+            await began.wait()
+            async with asked(behind.gateway, "POST", hello) as opened:
+                await opened.is_complete.wait()
+            fields = {"mcp_session_id": opened.headers["mcp-session-id"], "mcp_protocol_version": REVISION}
+            async with asked(behind.gateway, "POST", call, **fields) as answered:
+                await answered.is_open.wait()
+                ends.set()
+                await ended.wait()

@@ -129,6 +129,8 @@ class Gateway:
                 yield
             finally:
                 self._tasks = None
+                if self.adoption is not None:
+                    self.adoption.stop()
                 self.ended.set()
                 tasks.cancel_scope.cancel()
 

@@ -77,6 +77,10 @@ class Adopting:
                 self.told.passed_over(entry)
             self._begin_work(entry, call)
 
+    def stop(self) -> None:
+        """Begin no window any more: the gateway ends, and connections that outlive it are not waited for."""
+        self._tasks = None
+
     def connect(self, entry: AdoptableCall, connection: Connection) -> None:
         """Note the connection that a call came on."""
         entry.connection = connection

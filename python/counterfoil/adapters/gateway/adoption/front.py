@@ -80,6 +80,11 @@ class Adoption:
                 limit=self._settings.adopt_calls,
             )
 
+    def stop(self) -> None:
+        """Start nothing any more: connections outlive the gateway, and tell that their clients are gone."""
+        self._adopting.stop()
+        self._held.stop()
+
     # --- calls
 
     @property

@@ -46,6 +46,10 @@ class Held:
         self._tasks: TaskGroup | None = None
         adopting.on_release.append(self._note_release)
 
+    def stop(self) -> None:
+        """Send nothing any more that was held: the gateway ends."""
+        self._tasks = None
+
     async def take_cancellation(
         self, scope: Scope, request_id: RequestId, body: bytes, tasks: TaskGroup
     ) -> Cancellation:
