@@ -218,7 +218,7 @@ impl Ring {
     }
 
     /// Drops the oldest event.
-    #[inline]
+    #[inline(always)]
     pub fn trim_oldest(&mut self, slabs: &mut Slabs) -> Option<Trimmed> {
         let slot = *self.slots.front()?;
         let sequence = self.first;

@@ -106,6 +106,7 @@ impl Slabs {
         (self.slabs.len() - self.vacant.len()) * SLAB_BYTES
     }
 
+    #[inline]
     pub(crate) fn take(&mut self) -> Page {
         let index = loop {
             match self.open.front() {
@@ -131,6 +132,7 @@ impl Slabs {
         Page(index * SLAB_PAGES as u32 + page)
     }
 
+    #[inline]
     pub(crate) fn give(&mut self, page: Page) {
         let index = page.0 / SLAB_PAGES as u32;
         let slab = &mut self.slabs[index as usize];
@@ -188,6 +190,7 @@ impl Slabs {
         memory.bytes_mut().get_mut(start..start + length)
     }
 
+    #[cold]
     fn open_slab(&mut self) -> u32 {
         let index = self.vacant.pop().unwrap_or_else(|| {
             self.slabs.push(Slab::default());

@@ -67,7 +67,7 @@ impl Room<'_> {
 
     /// Drops the oldest event; false if there is none, or it is the terminal answer, which only the
     /// end of its grace drops.
-    #[inline]
+    #[inline(always)]
     fn trim_one(&mut self, bound: Bound) -> bool {
         let is_plain = self.stream.ring.oldest_mark() == Some(Mark::Plain) && self.stream.rare.is_none();
         if !is_plain && !self.keep_of_oldest() {
@@ -84,6 +84,7 @@ impl Room<'_> {
     }
 
     /// Keeps what must outlive the oldest event; false if the event itself must stay, or there is none.
+    #[cold]
     fn keep_of_oldest(&mut self) -> bool {
         let stream = &mut *self.stream;
         let sequence = stream.ring.first_sequence();
