@@ -49,7 +49,7 @@ SHARES: tuple[tuple[str, int, tuple[str, ...]], ...] = (
 
 #: How many workers run a tier whose tests mostly wait, for clients, servers and timers.  A file stays whole
 #: with one of them, as its tests share what they start.
-WORKERS = {"client": 2, "gateway": 3}
+WORKERS = {"client": 2, "gateway": 3, "workers": 2}
 
 
 @dataclass

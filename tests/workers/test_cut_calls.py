@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from counterfoil.adapters.peers.owners import Owner, replica_number
 from counterfoil.errors import ForeignEventId
@@ -117,8 +118,13 @@ class Spread:
         return list(self._ports.values())[self._count % len(self._ports)]
 
 
+#: What an agent takes to make its call again.  The news that a call is undelivered is a race of milliseconds,
+#: as `docs/operations.md` says: an agent that is quicker has two effects, and no test may hang on who wins.
+THINKS_S = 0.5
+
+
 class Apart(Spread):
-    """The same, but that a call which is made again goes to another gateway than the time before."""
+    """The same, but that a call which is made again goes to another gateway than the time before, later."""
 
     def __init__(self, gateways: dict[int, Gateway]) -> None:
         super().__init__(gateways)
@@ -129,7 +135,10 @@ class Apart(Spread):
         if key is None:
             return await super().__call__(exchange)
         self._tries[key] += 1
-        return list(self._ports.values())[(self._tries[key] + zlib.crc32(key.encode())) % len(self._ports)]
+        tries = self._tries[key]
+        if tries > 1:
+            await anyio.sleep(THINKS_S)
+        return list(self._ports.values())[(tries + zlib.crc32(key.encode())) % len(self._ports)]
 
 
 def cut_early(rng: random.Random) -> Cut:
