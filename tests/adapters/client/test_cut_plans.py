@@ -6,11 +6,9 @@ With keys and a ledger on both sides, each happens exactly once, on both familie
 
 from __future__ import annotations
 
-import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import get_args
 
 import anyio
 import pytest
@@ -29,9 +27,8 @@ from counterfoil.programs.demo.server import build_app
 from counterfoil.protocol.revisions import LAST_WITH_SESSIONS, WITHOUT_SESSIONS
 from counterfoil.stores.ledger_sqlite import SqliteLedger
 from counterfoil.stores.replay.store import ReplayStore
-from counterfoil.testing.cuts import Cut, CutKind, CutPlace
-from counterfoil.testing.exchanges import Exchange
 from counterfoil.testing.link import open_link
+from interop.plans import CutAnywhere
 
 pytestmark = [
     pytest.mark.anyio,
@@ -40,25 +37,6 @@ pytestmark = [
 ]
 QUICK = ReconnectLimits(failures=5, first_delay_ms=10, longest_delay_ms=50)
 SESSIONS = 3
-
-
-class Plan:
-    """Cuts every answer to a call, and some answers to a resume, at a place drawn from the seed."""
-
-    def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)
-
-    def __call__(self, exchange: Exchange) -> Cut | None:
-        is_call = exchange.method == "POST" and b'"order"' in exchange.body
-        is_resume = exchange.method == "GET" and "last-event-id" in exchange.headers
-        if not is_call and not (is_resume and self._random.random() < 0.4):
-            return None
-        return Cut(
-            self._random.choice(get_args(CutPlace)),
-            self._random.choice(get_args(CutKind)),
-            frames=self._random.randint(0, 5),
-            position=self._random.randint(1, 900),
-        )
 
 
 @asynccontextmanager
@@ -115,7 +93,7 @@ async def test_every_cut_call_ends_and_no_effect_is_doubled(
     with anyio.fail_after(60 + 3 * plans):
         async with (
             server_of(kind, effects) as port,
-            open_link(port, plan=Plan(plans)) as link,
+            open_link(port, plan=CutAnywhere(plans)) as link,
             anyio.create_task_group() as tasks,
         ):
             for session in range(SESSIONS):
@@ -175,7 +153,7 @@ async def test_every_cut_call_under_a_key_ends_in_its_own_result_with_one_effect
                     ledger=ledger,
                 )
             ) as gateway,
-            open_link(gateway, plan=Plan(plans)) as link,
+            open_link(gateway, plan=CutAnywhere(plans)) as link,
             anyio.create_task_group() as tasks,
         ):
             for session in range(SESSIONS):
