@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 import stat
@@ -135,6 +136,22 @@ def test_a_name_that_no_socket_has_room_for_works_all_the_same(tmp_path: Path) -
         assert isinstance(run, Claimed)
         ledger.settle(run, DOUBT)
         assert ask_owner(path, asks("order-17")).outcome is OutcomeToken.COMPLETED
+
+
+def test_it_answers_in_a_process_that_has_a_thousand_descriptors_open(path: Path) -> None:
+    """`select` knows none from 1 024 on; a gateway that is in use has more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4_096), hard))
+    taken: list[int] = []
+    try:
+        while not taken or taken[-1] < 1_100:
+            taken.append(os.open(os.devnull, os.O_RDONLY))
+        with SqliteLedger(path).blocking():
+            assert ask_owner(path, asks("order-17")).outcome == "completed"
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_where_no_socket_can_be_had_the_ledger_works_and_the_asker_is_told(

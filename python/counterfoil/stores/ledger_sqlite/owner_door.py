@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import select
+import selectors
 import socket
 import struct
 import threading
@@ -101,10 +101,12 @@ class OwnerDoor:
         self._stop = None
 
     def _answer_all(self, listener: socket.socket, stop: socket.socket) -> None:
-        with listener, stop:
+        # Not `select`, which knows no descriptor from 1 024 on: a busy gateway has thousands open.
+        with listener, stop, selectors.DefaultSelector() as selector:
+            selector.register(listener, selectors.EVENT_READ)
+            selector.register(stop, selectors.EVENT_READ)
             while True:
-                ready, _, _ = select.select([listener, stop], [], [])
-                if stop in ready:
+                if any(key.fileobj is stop for key, _ in selector.select()):
                     return
                 with contextlib.suppress(OSError):
                     peer, _ = listener.accept()
