@@ -107,7 +107,7 @@ from counterfoil.stores.replay.store import ReplayStore as ReplayStore
 
 if TYPE_CHECKING:
     from counterfoil.adapters.gateway.application import Gateway as Gateway
-    from counterfoil.adapters.gateway.scopes import scope_from_header as scope_from_header
+    from counterfoil.adapters.gateway.arrival.scopes import scope_from_header as scope_from_header
     from counterfoil.adapters.mcp_event_store import ReplayEventStore as ReplayEventStore
     from counterfoil.adapters.resumable_app import resumable_app as resumable_app
     from counterfoil.adapters.sdk_client import resumable_client as resumable_client
@@ -123,7 +123,7 @@ _LAZY = {
     "SqliteLedger": "counterfoil.stores.ledger_sqlite",
     "resumable_client": "counterfoil.adapters.sdk_client",
     "resumable_app": "counterfoil.adapters.resumable_app",
-    "scope_from_header": "counterfoil.adapters.gateway.scopes",
+    "scope_from_header": "counterfoil.adapters.gateway.arrival.scopes",
 }
 
 __all__ = [

@@ -50,6 +50,25 @@ IMPURE = {
 }
 PURE_LAYERS = {"errors", "limits", "native", "model", "decisions", "protocol", "resumption"}
 ASYNC_LAYERS = {"stores", "handlers", "adapters", "testing", "programs"}
+#: The rooms of the gateway and the modules beside them: each imports only what stands before it.
+ROOMS = (
+    "wire",
+    "arrival",
+    "settings",
+    "upstream",
+    "sessions",
+    "streams",
+    "calls",
+    "resuming",
+    "adoption",
+    "keyed",
+    "across",
+    "operation",
+    "answering",
+    "config",
+    "application",
+)
+GATEWAY = "adapters.gateway."
 #: The two doors to Rust.
 DOORS = {"native", "errors"}
 
@@ -103,6 +122,20 @@ def test_imports_point_down(module: str) -> None:
         target = ours(name)
         if target is not None:
             assert RANKS[layer_of(target)] <= RANKS[layer], f"{module} imports {name}, which lies above it"
+
+
+def room_of(module: str) -> str:
+    return module.removeprefix(GATEWAY).split(".")[0]
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if m.startswith(GATEWAY) and room_of(m) != "__init__"])
+def test_the_rooms_of_the_gateway_import_one_way(module: str) -> None:
+    room = room_of(module)
+    assert room in ROOMS, f"{module} is in no room: add the room to ROOMS, behind those that it imports"
+    for name, _ in imports_of(MODULES[module]):
+        target = ours(name)
+        if target is not None and target.startswith(GATEWAY) and room_of(target) != "__init__":
+            assert ROOMS.index(room_of(target)) <= ROOMS.index(room), f"{module} imports {name}, behind it"
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import msgspec
 import pytest
 from counterfoil.adapters.client.messages import read_error, read_response
-from counterfoil.adapters.gateway.adoption.rewriting import read_rpc
-from counterfoil.adapters.gateway.messages import MessageKind, read_message
+from counterfoil.adapters.gateway.wire.messages import MessageKind, read_message
+from counterfoil.adapters.gateway.wire.rewriting import read_rpc
 from counterfoil.protocol.client_stream.envelope import Body, read_envelope
 from counterfoil.protocol.inband_error import read_inband_error
 from counterfoil.protocol.unreadable import UNREADABLE

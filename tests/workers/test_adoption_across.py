@@ -7,30 +7,12 @@ from pathlib import Path
 
 import anyio
 import pytest
-from counterfoil.adapters.gateway.offers import Offers
-from counterfoil.adapters.gateway.scopes import scope_from_header
-from counterfoil.adapters.peers.owners import Owner, Place
+from counterfoil.adapters.gateway.arrival.scopes import scope_from_header
 from gateway_kit import Exchange, Upstream, in_band
 from workers_kit import Held, until, workers
 
 PRINCIPAL = scope_from_header("x-tenant", trusted_proxies=["127.0.0.1"], principal="x-user")
 WHO = {"x-tenant": "t", "x-user": "u"}
-ONE, TWO = Owner(Place(0, 1), 7), Owner(Place(0, 2), 7)
-
-
-def test_offers_are_found_oldest_first_and_forgotten() -> None:
-    offers = Offers()
-    offers.note(b"i", ONE, within_s=60)
-    offers.note(b"i", TWO, within_s=60)
-    offers.note(b"j", TWO, within_s=-1)
-    assert offers.find(b"i") == ONE
-    assert offers.find(b"j") is None
-    offers.forget(b"i", ONE)
-    offers.forget(b"i", ONE)
-    assert offers.find(b"i") == TWO
-    offers.forget(b"i", TWO)
-    assert offers.find(b"i") is None
-    assert len(offers) == 0
 
 
 @pytest.mark.anyio

@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
-from counterfoil.adapters.gateway.scopes import scope_from_header
+from counterfoil.adapters.gateway.arrival.scopes import scope_from_header
 from gateway_kit import Exchange, Upstream
 from workers_kit import Held, until, workers
 

@@ -12,13 +12,13 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import Any, cast
 
 from counterfoil.adapters.gateway.application import Gateway
-from counterfoil.adapters.gateway.asgi import ASGIApp, Receive, Scope, Send
-from counterfoil.adapters.gateway.guards import ANY
-from counterfoil.adapters.gateway.lifespan import run_lifespan
-from counterfoil.adapters.gateway.scopes import ScopeOf
+from counterfoil.adapters.gateway.arrival.guards import ANY
+from counterfoil.adapters.gateway.arrival.scopes import ScopeOf
+from counterfoil.adapters.gateway.operation.lifespan import run_lifespan
+from counterfoil.adapters.gateway.operation.verdict_log import OnVerdict
 from counterfoil.adapters.gateway.settings import GatewaySettings
-from counterfoil.adapters.gateway.upstream_app import AppUpstream
-from counterfoil.adapters.gateway.verdict_log import OnVerdict
+from counterfoil.adapters.gateway.upstream.upstream_app import AppUpstream
+from counterfoil.adapters.gateway.wire.asgi import ASGIApp, Receive, Scope, Send
 from counterfoil.adapters.peers.directory import SocketDirectory
 from counterfoil.adapters.peers.members import Members
 from counterfoil.adapters.peers.peers import Peers

@@ -23,8 +23,8 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup
 
-from counterfoil.adapters.gateway.admin import AdminApp
 from counterfoil.adapters.gateway.application import Gateway
+from counterfoil.adapters.gateway.arrival.scopes import HeaderSource, JwtSource, Scopes, Source
 from counterfoil.adapters.gateway.config import (
     GatewayConfig,
     ServeConfig,
@@ -34,9 +34,9 @@ from counterfoil.adapters.gateway.config import (
     show_config,
     split_address,
 )
-from counterfoil.adapters.gateway.routes import Route, make_routes_to
-from counterfoil.adapters.gateway.scopes import HeaderSource, JwtSource, Scopes, Source
-from counterfoil.adapters.gateway.upstream_url import UrlUpstream
+from counterfoil.adapters.gateway.operation.admin import AdminApp
+from counterfoil.adapters.gateway.upstream.routes import Route, make_routes_to
+from counterfoil.adapters.gateway.upstream.upstream_url import UrlUpstream
 from counterfoil.adapters.peers.directory import SocketDirectory
 from counterfoil.adapters.peers.lookup import make_lookup
 from counterfoil.adapters.peers.members import Members

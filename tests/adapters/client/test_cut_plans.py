@@ -15,7 +15,7 @@ import pytest
 from counterfoil.adapters.client.connection import Connection
 from counterfoil.adapters.client.opening import connect
 from counterfoil.adapters.gateway.application import Gateway
-from counterfoil.adapters.gateway.scopes import HeaderSource, Scopes
+from counterfoil.adapters.gateway.arrival.scopes import HeaderSource, Scopes
 from counterfoil.adapters.gateway.settings import GatewaySettings
 from counterfoil.adapters.serving import serving
 from counterfoil.decisions.reconnect import ReconnectLimits

@@ -9,8 +9,8 @@ import anyio
 import anyio.abc
 import pytest
 from counterfoil.adapters.client.http_port import open_port
-from counterfoil.adapters.gateway.upstream import UpstreamRequest
-from counterfoil.adapters.gateway.upstream_url import UrlUpstream
+from counterfoil.adapters.gateway.upstream.upstream_url import UrlUpstream
+from counterfoil.adapters.gateway.wire.upstream_port import UpstreamRequest
 
 pytestmark = pytest.mark.anyio
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"

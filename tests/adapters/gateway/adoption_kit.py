@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 import httpx2
-from counterfoil.adapters.gateway.scopes import HeaderSource, Scopes
+from counterfoil.adapters.gateway.arrival.scopes import HeaderSource, Scopes
 from counterfoil.adapters.serving import serving
 from gateway_kit import Behind, Exchange, Raw, Stream, Upstream, reading
 

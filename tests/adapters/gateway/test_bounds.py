@@ -12,7 +12,7 @@ import anyio
 import anyio.lowlevel
 import httpx2
 import pytest
-from counterfoil.adapters.gateway.scopes import scope_from_header
+from counterfoil.adapters.gateway.arrival.scopes import scope_from_header
 from counterfoil.adapters.serving import serving
 from counterfoil.limits import Limits
 from counterfoil.native import EventId

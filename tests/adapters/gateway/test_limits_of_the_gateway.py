@@ -11,9 +11,9 @@ import httpx2
 import pytest
 from counterfoil import Limits
 from counterfoil.adapters import serving
-from counterfoil.adapters.gateway.json_bounds import check_json
-from counterfoil.adapters.gateway.principals import Principals
-from counterfoil.adapters.gateway.scopes import scope_from_header
+from counterfoil.adapters.gateway.arrival.json_bounds import check_json
+from counterfoil.adapters.gateway.arrival.scopes import scope_from_header
+from counterfoil.adapters.gateway.sessions.principals import Principals
 from counterfoil.adapters.gateway.settings import GatewaySettings
 from counterfoil.decisions.reconnect import ReconnectLimits
 from counterfoil.errors import RequestOverLimit

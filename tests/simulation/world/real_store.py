@@ -5,8 +5,8 @@ Ids and epochs are drawn by the store, so a seed fixes what happens but not the 
 
 from __future__ import annotations
 
-from counterfoil.adapters.gateway.ids_out import strip_ids
-from counterfoil.adapters.gateway.replies import claim_of
+from counterfoil.adapters.gateway.resuming.replies import claim_of
+from counterfoil.adapters.gateway.streams.ids_out import strip_ids
 from counterfoil.errors import ReaderTooSlow, StreamEnded, TakenOver
 from counterfoil.limits import Limits
 from counterfoil.model.tokens import Next, StreamKind, VerdictToken, Why

@@ -13,54 +13,55 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup
 
-from counterfoil.adapters.gateway.across import SETTLED, Across, Passing
-from counterfoil.adapters.gateway.admission import Admission, Admitted
-from counterfoil.adapters.gateway.adoption.connection import Watcher
+from counterfoil.adapters.gateway.across.across import SETTLED, Across, Passing
 from counterfoil.adapters.gateway.adoption.entries import AdoptableCall
 from counterfoil.adapters.gateway.adoption.front import Adoption
 from counterfoil.adapters.gateway.adoption.held import send_end
-from counterfoil.adapters.gateway.adoption.settled import tell_settled
-from counterfoil.adapters.gateway.answers import send_answer
-from counterfoil.adapters.gateway.asgi import Receive, Send
-from counterfoil.adapters.gateway.batches import BatchStream
-from counterfoil.adapters.gateway.calls import Call, CallSettings
-from counterfoil.adapters.gateway.closing import Closing, Closings
-from counterfoil.adapters.gateway.draining import Draining
-from counterfoil.adapters.gateway.gets import GetTerms, answer_get
-from counterfoil.adapters.gateway.headers import cors_of, pass_answer_headers
-from counterfoil.adapters.gateway.holds import Holds
-from counterfoil.adapters.gateway.inbound import Inbound
-from counterfoil.adapters.gateway.initializing import Initializing
+from counterfoil.adapters.gateway.arrival.inbound import Inbound
+from counterfoil.adapters.gateway.arrival.scopes import ANONYMOUS, Identity
+from counterfoil.adapters.gateway.calls.calls import Call, CallSettings
+from counterfoil.adapters.gateway.calls.closing import Closing, Closings
+from counterfoil.adapters.gateway.calls.connection import Watcher
+from counterfoil.adapters.gateway.calls.initializing import Initializing
+from counterfoil.adapters.gateway.calls.open_calls import OpenCalls, cancelled_id, end_cancelled
+from counterfoil.adapters.gateway.calls.posts import PostTerms, answer_post
+from counterfoil.adapters.gateway.calls.settlements import refused_unrecorded
+from counterfoil.adapters.gateway.calls.unresumable import relay_unresumable
 from counterfoil.adapters.gateway.keyed.keyed_calls import KeyedCall, KeyedCalls
 from counterfoil.adapters.gateway.keyed.keyed_stream import Following, KeyedParty, KeyedStream
 from counterfoil.adapters.gateway.keyed.offering import offer_keys
-from counterfoil.adapters.gateway.lost_requests import settle_lost
-from counterfoil.adapters.gateway.messages import (
+from counterfoil.adapters.gateway.operation.metrics import Metrics
+from counterfoil.adapters.gateway.operation.observing import Observer, Tap
+from counterfoil.adapters.gateway.operation.verdict_log import VerdictLog
+from counterfoil.adapters.gateway.resuming.gets import GetTerms, answer_get
+from counterfoil.adapters.gateway.resuming.holds import Holds
+from counterfoil.adapters.gateway.resuming.patience import Patience
+from counterfoil.adapters.gateway.resuming.settled import tell_settled
+from counterfoil.adapters.gateway.sessions.admission import Admission, Admitted
+from counterfoil.adapters.gateway.sessions.lost_requests import settle_lost
+from counterfoil.adapters.gateway.sessions.notices import make_notices
+from counterfoil.adapters.gateway.sessions.principals import Principals
+from counterfoil.adapters.gateway.sessions.session_news import InitializeNews, note_client, note_requests
+from counterfoil.adapters.gateway.sessions.sessions import SessionFacts, Sessions
+from counterfoil.adapters.gateway.settings import GatewaySettings
+from counterfoil.adapters.gateway.streams.batches import BatchStream
+from counterfoil.adapters.gateway.streams.draining import Draining
+from counterfoil.adapters.gateway.streams.recorded_stream import RecordedStream
+from counterfoil.adapters.gateway.streams.sse_out import Interruption, Pace
+from counterfoil.adapters.gateway.streams.streams import CallStream
+from counterfoil.adapters.gateway.upstream.passthrough import OnHead, OnPiece, pass_through
+from counterfoil.adapters.gateway.upstream.standalone import Refusal, StandaloneLegs
+from counterfoil.adapters.gateway.wire.answers import send_answer
+from counterfoil.adapters.gateway.wire.asgi import Receive, Send
+from counterfoil.adapters.gateway.wire.headers import cors_of, pass_answer_headers
+from counterfoil.adapters.gateway.wire.messages import (
     MessageHead,
     MessageKind,
     RequestId,
     read_message,
     write_error,
 )
-from counterfoil.adapters.gateway.metrics import Metrics
-from counterfoil.adapters.gateway.notices import make_notices
-from counterfoil.adapters.gateway.observing import Observer, Tap
-from counterfoil.adapters.gateway.open_calls import OpenCalls, cancelled_id, end_cancelled
-from counterfoil.adapters.gateway.passthrough import OnHead, OnPiece, pass_through
-from counterfoil.adapters.gateway.patience import Patience
-from counterfoil.adapters.gateway.posts import PostTerms, answer_post
-from counterfoil.adapters.gateway.principals import Principals
-from counterfoil.adapters.gateway.recorded_stream import RecordedStream
-from counterfoil.adapters.gateway.scopes import ANONYMOUS, Identity
-from counterfoil.adapters.gateway.session_news import InitializeNews, note_client, note_requests
-from counterfoil.adapters.gateway.sessions import SessionFacts, Sessions
-from counterfoil.adapters.gateway.settings import GatewaySettings
-from counterfoil.adapters.gateway.settlements import refused_unrecorded
-from counterfoil.adapters.gateway.sse_out import Interruption, Pace
-from counterfoil.adapters.gateway.standalone import Refusal, StandaloneLegs
-from counterfoil.adapters.gateway.streams import CallStream
-from counterfoil.adapters.gateway.unresumable import relay_unresumable
-from counterfoil.adapters.gateway.upstream import (
+from counterfoil.adapters.gateway.wire.upstream_port import (
     Headers,
     Upstream,
     UpstreamAnswer,
@@ -68,8 +69,7 @@ from counterfoil.adapters.gateway.upstream import (
     header_of,
     is_stream,
 )
-from counterfoil.adapters.gateway.verdict_log import VerdictLog
-from counterfoil.adapters.gateway.watching import run_while_present
+from counterfoil.adapters.gateway.wire.watching import run_while_present
 from counterfoil.adapters.peers.carrying import Reached
 from counterfoil.adapters.peers.owners import Place
 from counterfoil.errors import (

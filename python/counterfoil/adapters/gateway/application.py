@@ -12,25 +12,25 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup
 
-from counterfoil.adapters.gateway.across import Across
+from counterfoil.adapters.gateway.across.across import Across
+from counterfoil.adapters.gateway.across.inbox import GatewayInbox
 from counterfoil.adapters.gateway.adoption.front import Adoption
 from counterfoil.adapters.gateway.answering import Answering, Exchange
-from counterfoil.adapters.gateway.answers import ClientGone, read_body, send_refusal
-from counterfoil.adapters.gateway.asgi import NotedSend, Receive, Scope, Send
-from counterfoil.adapters.gateway.guards import Guards
-from counterfoil.adapters.gateway.headers import pass_request_headers
-from counterfoil.adapters.gateway.inbound import Inbound, read_inbound
-from counterfoil.adapters.gateway.inbox import GatewayInbox
-from counterfoil.adapters.gateway.json_bounds import check_json
-from counterfoil.adapters.gateway.lifespan import run_lifespan
-from counterfoil.adapters.gateway.metadata import asks_for_metadata
-from counterfoil.adapters.gateway.metrics import Metrics, write_peer_metrics
-from counterfoil.adapters.gateway.passthrough import AnswerBroken, pass_through
-from counterfoil.adapters.gateway.routes import Found, Route, UpstreamLike, make_routes
-from counterfoil.adapters.gateway.scopes import Identity, ScopeOf, make_scopes
+from counterfoil.adapters.gateway.arrival.guards import Guards
+from counterfoil.adapters.gateway.arrival.inbound import Inbound, read_inbound
+from counterfoil.adapters.gateway.arrival.json_bounds import check_json
+from counterfoil.adapters.gateway.arrival.metadata import asks_for_metadata
+from counterfoil.adapters.gateway.arrival.scopes import Identity, ScopeOf, make_scopes
+from counterfoil.adapters.gateway.operation.lifespan import run_lifespan
+from counterfoil.adapters.gateway.operation.metrics import Metrics, write_peer_metrics
+from counterfoil.adapters.gateway.operation.verdict_log import OnVerdict, VerdictLog
 from counterfoil.adapters.gateway.settings import GatewaySettings
-from counterfoil.adapters.gateway.upstream import UpstreamRequest
-from counterfoil.adapters.gateway.verdict_log import OnVerdict, VerdictLog
+from counterfoil.adapters.gateway.upstream.passthrough import AnswerBroken, pass_through
+from counterfoil.adapters.gateway.upstream.routes import Found, Route, UpstreamLike, make_routes
+from counterfoil.adapters.gateway.wire.answers import ClientGone, read_body, send_refusal
+from counterfoil.adapters.gateway.wire.asgi import NotedSend, Receive, Scope, Send
+from counterfoil.adapters.gateway.wire.headers import pass_request_headers
+from counterfoil.adapters.gateway.wire.upstream_port import UpstreamRequest
 from counterfoil.adapters.peers.carrying import AnswerCut
 from counterfoil.adapters.peers.peers import Peers
 from counterfoil.adapters.peers.wire import Forwarded

@@ -12,8 +12,8 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from counterfoil.adapters.gateway.headers import HeaderPolicy
 from counterfoil.adapters.gateway.settings import GatewaySettings
+from counterfoil.adapters.gateway.wire.headers import HeaderPolicy
 from counterfoil.adapters.peers.owners import MAX_WORKERS
 from counterfoil.errors import ConfigError
 from counterfoil.limits import Limits

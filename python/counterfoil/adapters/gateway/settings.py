@@ -9,7 +9,7 @@ from typing import Literal, cast, get_args
 
 import msgspec
 
-from counterfoil.adapters.gateway.guards import LOOPBACK_HOSTS
+from counterfoil.adapters.gateway.arrival.guards import LOOPBACK_HOSTS
 from counterfoil.errors import ConfigError
 
 OnBudget = Literal["refuse", "relay-unresumable"]

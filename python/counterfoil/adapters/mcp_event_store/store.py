@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import anyio
 from mcp.server.streamable_http import EventCallback, EventStore, StreamableHTTPServerTransport
 
-from counterfoil.adapters.gateway.replies import error_of
+from counterfoil.adapters.gateway.resuming.replies import error_of
 from counterfoil.adapters.mcp_event_store.callers import Caller, find_caller
 from counterfoil.adapters.mcp_event_store.messages import (
     answered_id,

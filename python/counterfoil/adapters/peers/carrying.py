@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum, auto
 
-from counterfoil.adapters.gateway.asgi import Send
+from counterfoil.adapters.gateway.wire.asgi import Send
 from counterfoil.adapters.peers.channel import Reply
 from counterfoil.adapters.peers.checking import StreamCheck, check_head
 from counterfoil.adapters.peers.wire import Full, Gone, Head

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from counterfoil.adapters.gateway.upstream import header_of
+from counterfoil.adapters.gateway.wire.upstream_port import header_of
 from counterfoil.adapters.peers.wire import Head
 from counterfoil.errors import (
     ContinuityError,

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 import anyio
 
-from counterfoil.adapters.gateway.answers import ClientGone, read_body, send_answer
-from counterfoil.adapters.gateway.asgi import Message, Receive, Send
-from counterfoil.adapters.gateway.watching import run_while_present
+from counterfoil.adapters.gateway.wire.answers import ClientGone, read_body, send_answer
+from counterfoil.adapters.gateway.wire.asgi import Message, Receive, Send
+from counterfoil.adapters.gateway.wire.watching import run_while_present
 from counterfoil.adapters.peers.channel import INTERIM_S
 from counterfoil.adapters.peers.owners import Owner
 from counterfoil.adapters.peers.seals import HEADER, SealRefused, Seals

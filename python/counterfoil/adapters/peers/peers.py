@@ -15,8 +15,8 @@ from contextlib import asynccontextmanager
 import anyio
 import msgspec
 
-from counterfoil.adapters.gateway.asgi import Receive, Send
-from counterfoil.adapters.gateway.watching import run_while_present
+from counterfoil.adapters.gateway.wire.asgi import Receive, Send
+from counterfoil.adapters.gateway.wire.watching import run_while_present
 from counterfoil.adapters.peers.carrying import AnswerCut, Reached, carry_answer
 from counterfoil.adapters.peers.channel import Reply, open_reply
 from counterfoil.adapters.peers.checking import StreamCheck

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from counterfoil.adapters.gateway.inbound import Inbound
+from counterfoil.adapters.gateway.arrival.inbound import Inbound
 from counterfoil.errors import PeerBroken
 from counterfoil.native import Scope
 

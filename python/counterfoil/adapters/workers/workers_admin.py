@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import msgspec
 
-from counterfoil.adapters.gateway.admin import Facts
+from counterfoil.adapters.gateway.operation.admin import Facts
 from counterfoil.adapters.workers.adding_up import add_metrics, add_values
 from counterfoil.adapters.workers.supervisor import Seat, Supervisor
 

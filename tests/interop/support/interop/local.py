@@ -13,9 +13,14 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
-from counterfoil.adapters.gateway.asgi import ASGIApp
-from counterfoil.adapters.gateway.upstream import InboundLeg, UpstreamAnswer, UpstreamRequest, header_of
-from counterfoil.adapters.gateway.upstream_app import AppUpstream
+from counterfoil.adapters.gateway.upstream.upstream_app import AppUpstream
+from counterfoil.adapters.gateway.wire.asgi import ASGIApp
+from counterfoil.adapters.gateway.wire.upstream_port import (
+    InboundLeg,
+    UpstreamAnswer,
+    UpstreamRequest,
+    header_of,
+)
 from counterfoil.native import SseEvent, SseParser
 from pydantic import AnyUrl
 

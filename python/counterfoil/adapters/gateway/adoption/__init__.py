@@ -1,1 +1,4 @@
-"""Adoption: an identical call takes over the one whose answer nobody got."""
+"""Adoption: an identical call takes over the one whose answer nobody got.
+
+`answering` calls its `front`.
+"""

@@ -14,15 +14,15 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from counterfoil.adapters.gateway.adoption.adoption_log import AdoptionLog
-from counterfoil.adapters.gateway.adoption.connection import Connection
 from counterfoil.adapters.gateway.adoption.copying import Copying
 from counterfoil.adapters.gateway.adoption.entries import AdoptableCall, CallWork
 from counterfoil.adapters.gateway.adoption.journal import Journal
 from counterfoil.adapters.gateway.adoption.questions import Questions
 from counterfoil.adapters.gateway.adoption.table import AdoptionTable
-from counterfoil.adapters.gateway.calls import Call, OnHead
+from counterfoil.adapters.gateway.calls.calls import Call, OnHead
+from counterfoil.adapters.gateway.calls.connection import Connection
+from counterfoil.adapters.gateway.calls.settlements import note_failure, refused_unrecorded
 from counterfoil.adapters.gateway.settings import GatewaySettings
-from counterfoil.adapters.gateway.settlements import note_failure, refused_unrecorded
 from counterfoil.decisions.adoption import choose_adoption, decide_adoption
 from counterfoil.errors import LedgerError
 from counterfoil.limits import Limits

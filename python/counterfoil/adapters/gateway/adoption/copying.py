@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from counterfoil.adapters.gateway.adoption.entries import AdoptableCall, CallWork
 from counterfoil.adapters.gateway.adoption.questions import Questions
-from counterfoil.adapters.gateway.adoption.rewriting import (
+from counterfoil.adapters.gateway.wire.rewriting import (
     Message,
     progress_token_of,
     read_rpc,

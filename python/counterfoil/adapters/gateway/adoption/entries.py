@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from counterfoil.adapters.gateway.adoption.connection import Connection
-from counterfoil.adapters.gateway.calls import Call
-from counterfoil.adapters.gateway.messages import RequestId
-from counterfoil.adapters.gateway.sessions import SessionFacts
-from counterfoil.adapters.gateway.streams import CallStream
-from counterfoil.adapters.gateway.upstream import Upstream, UpstreamRequest
+from counterfoil.adapters.gateway.calls.calls import Call
+from counterfoil.adapters.gateway.calls.connection import Connection
+from counterfoil.adapters.gateway.sessions.sessions import SessionFacts
+from counterfoil.adapters.gateway.streams.streams import CallStream
+from counterfoil.adapters.gateway.wire.messages import RequestId
+from counterfoil.adapters.gateway.wire.upstream_port import Upstream, UpstreamRequest
 from counterfoil.model.adoption import Caller, Delivery, Work
 from counterfoil.model.ledger_verdicts import Claimed
 from counterfoil.native import Scope
 from counterfoil.protocol.inband_error import InbandError
 
 if TYPE_CHECKING:
-    from counterfoil.adapters.gateway.closing import Closing
+    from counterfoil.adapters.gateway.calls.closing import Closing
 
 
 class CallWork:

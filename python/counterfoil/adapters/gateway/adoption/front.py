@@ -9,7 +9,6 @@ from anyio.abc import TaskGroup
 
 from counterfoil.adapters.gateway.adoption.adopting import Adopting, WatchedCall
 from counterfoil.adapters.gateway.adoption.adoption_log import AdoptionCounts
-from counterfoil.adapters.gateway.adoption.connection import Connection, Watcher, watchers_of
 from counterfoil.adapters.gateway.adoption.eligibility import (
     AdoptPolicy,
     ReadOnlyTools,
@@ -23,17 +22,18 @@ from counterfoil.adapters.gateway.adoption.listing import ListeningUpstream
 from counterfoil.adapters.gateway.adoption.questions import Questions
 from counterfoil.adapters.gateway.adoption.restoring import restore
 from counterfoil.adapters.gateway.adoption.table import OnOffer
-from counterfoil.adapters.gateway.asgi import Receive, Send
-from counterfoil.adapters.gateway.calls import Call, OnHead
-from counterfoil.adapters.gateway.closing import Closing
-from counterfoil.adapters.gateway.inbound import Inbound
-from counterfoil.adapters.gateway.messages import MessageHead, RequestId
-from counterfoil.adapters.gateway.open_calls import cancelled_id
-from counterfoil.adapters.gateway.scopes import ANONYMOUS
-from counterfoil.adapters.gateway.sessions import SessionFacts
+from counterfoil.adapters.gateway.arrival.inbound import Inbound
+from counterfoil.adapters.gateway.arrival.scopes import ANONYMOUS
+from counterfoil.adapters.gateway.calls.calls import Call, OnHead
+from counterfoil.adapters.gateway.calls.closing import Closing
+from counterfoil.adapters.gateway.calls.connection import Connection, Watcher, watchers_of
+from counterfoil.adapters.gateway.calls.open_calls import cancelled_id
+from counterfoil.adapters.gateway.sessions.sessions import SessionFacts
 from counterfoil.adapters.gateway.settings import GatewaySettings
-from counterfoil.adapters.gateway.sse_out import OnEnd
-from counterfoil.adapters.gateway.upstream import Upstream, UpstreamRequest
+from counterfoil.adapters.gateway.streams.sse_out import OnEnd
+from counterfoil.adapters.gateway.wire.asgi import Receive, Send
+from counterfoil.adapters.gateway.wire.messages import MessageHead, RequestId
+from counterfoil.adapters.gateway.wire.upstream_port import Upstream, UpstreamRequest
 from counterfoil.errors import ForeignEventId, MalformedEventId, UnknownEventIdVersion
 from counterfoil.limits import Limits
 from counterfoil.model.adoption import Eligible

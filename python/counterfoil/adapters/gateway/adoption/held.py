@@ -14,10 +14,10 @@ from anyio.abc import TaskGroup
 from counterfoil.adapters.gateway.adoption.adopting import Adopting
 from counterfoil.adapters.gateway.adoption.entries import AdoptableCall, CallWork
 from counterfoil.adapters.gateway.adoption.questions import send_in_session
-from counterfoil.adapters.gateway.adoption.rewriting import with_member
-from counterfoil.adapters.gateway.messages import RequestId
-from counterfoil.adapters.gateway.open_calls import end_cancelled
-from counterfoil.adapters.gateway.upstream import Upstream, UpstreamRequest
+from counterfoil.adapters.gateway.calls.open_calls import end_cancelled
+from counterfoil.adapters.gateway.wire.messages import RequestId
+from counterfoil.adapters.gateway.wire.rewriting import with_member
+from counterfoil.adapters.gateway.wire.upstream_port import Upstream, UpstreamRequest
 from counterfoil.errors import UpstreamError
 from counterfoil.model.adoption import Delivery, Work
 from counterfoil.native import Scope, StreamToken

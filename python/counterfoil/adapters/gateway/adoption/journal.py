@@ -11,8 +11,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from counterfoil.adapters.gateway.adoption.entries import CallWork
-from counterfoil.adapters.gateway.recorded_stream import RecordedStream
-from counterfoil.adapters.gateway.settlements import note_failure, settlement_of
+from counterfoil.adapters.gateway.calls.settlements import note_failure, settlement_of
+from counterfoil.adapters.gateway.streams.recorded_stream import RecordedStream
 from counterfoil.errors import LedgerError, StaleAttempt
 from counterfoil.model.adoption import Work
 from counterfoil.model.ledger_keys import UnkeyedCall, read_unkeyed

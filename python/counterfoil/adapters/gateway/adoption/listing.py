@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from counterfoil.adapters.gateway.upstream import (
+from counterfoil.adapters.gateway.wire.upstream_port import (
     Headers,
     Take,
     Upstream,

@@ -12,11 +12,11 @@ from typing import Protocol
 
 import msgspec
 
-from counterfoil.adapters.gateway.adoption.rewriting import Message, id_of, read_rpc, with_id
-from counterfoil.adapters.gateway.lost_requests import settle_lost
-from counterfoil.adapters.gateway.messages import RequestId
-from counterfoil.adapters.gateway.sessions import SessionFacts
-from counterfoil.adapters.gateway.upstream import Upstream, UpstreamRequest
+from counterfoil.adapters.gateway.sessions.lost_requests import settle_lost
+from counterfoil.adapters.gateway.sessions.sessions import SessionFacts
+from counterfoil.adapters.gateway.wire.messages import RequestId
+from counterfoil.adapters.gateway.wire.rewriting import Message, id_of, read_rpc, with_id
+from counterfoil.adapters.gateway.wire.upstream_port import Upstream, UpstreamRequest
 from counterfoil.errors import UpstreamError
 from counterfoil.native import Scope
 

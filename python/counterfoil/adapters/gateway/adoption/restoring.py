@@ -13,12 +13,12 @@ from anyio.abc import TaskGroup
 from counterfoil.adapters.gateway.adoption.adopting import Adopting
 from counterfoil.adapters.gateway.adoption.entries import AdoptableCall, CallWork
 from counterfoil.adapters.gateway.adoption.journal import Journal, is_doubtful
-from counterfoil.adapters.gateway.adoption.rewriting import id_of, read_rpc
-from counterfoil.adapters.gateway.scopes import ANONYMOUS
-from counterfoil.adapters.gateway.sessions import SessionFacts
-from counterfoil.adapters.gateway.settlements import note_failure
-from counterfoil.adapters.gateway.streams import CallStream
-from counterfoil.adapters.gateway.upstream import UpstreamAnswer, UpstreamRequest
+from counterfoil.adapters.gateway.arrival.scopes import ANONYMOUS
+from counterfoil.adapters.gateway.calls.settlements import note_failure
+from counterfoil.adapters.gateway.sessions.sessions import SessionFacts
+from counterfoil.adapters.gateway.streams.streams import CallStream
+from counterfoil.adapters.gateway.wire.rewriting import id_of, read_rpc
+from counterfoil.adapters.gateway.wire.upstream_port import UpstreamAnswer, UpstreamRequest
 from counterfoil.errors import CounterfoilError, LedgerError, UpstreamUnreachable
 from counterfoil.model.adoption import Work
 from counterfoil.model.ledger_keys import UnkeyedCall

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import anyio
 
 from counterfoil.adapters.gateway.adoption.entries import AdoptableCall, CallWork
-from counterfoil.adapters.gateway.messages import RequestId
+from counterfoil.adapters.gateway.wire.messages import RequestId
 from counterfoil.native import Scope, StreamToken
 
 #: Calls whose answer went to somebody else, remembered for a first caller who comes back.

@@ -1,1 +1,4 @@
-"""Calls with a key of their own (`io.counterfoil/call`), over a ledger."""
+"""Calls with a key of their own (`io.counterfoil/call`), over a ledger.
+
+`answering` runs them here.
+"""

@@ -12,12 +12,12 @@ from typing import assert_never
 import anyio
 import msgspec
 
-from counterfoil.adapters.gateway.adoption.rewriting import read_rpc, with_id
-from counterfoil.adapters.gateway.calls import Call, OnHead
-from counterfoil.adapters.gateway.closing import Closing
+from counterfoil.adapters.gateway.calls.calls import Call, OnHead
+from counterfoil.adapters.gateway.calls.closing import Closing
+from counterfoil.adapters.gateway.calls.settlements import note_failure, refused_unrecorded, settlement_of
 from counterfoil.adapters.gateway.keyed.keyed_stream import Following, KeyedParty, KeyedStream
-from counterfoil.adapters.gateway.messages import RequestId
-from counterfoil.adapters.gateway.settlements import note_failure, refused_unrecorded, settlement_of
+from counterfoil.adapters.gateway.wire.messages import RequestId
+from counterfoil.adapters.gateway.wire.rewriting import read_rpc, with_id
 from counterfoil.errors import LedgerError, StaleAttempt
 from counterfoil.model.ledger_keys import CallKey
 from counterfoil.model.ledger_rows import LedgerRow, RowKind

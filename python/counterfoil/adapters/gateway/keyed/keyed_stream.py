@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import msgspec
 
-from counterfoil.adapters.gateway.adoption.connection import Connection
 from counterfoil.adapters.gateway.adoption.questions import Questions
-from counterfoil.adapters.gateway.adoption.rewriting import (
+from counterfoil.adapters.gateway.calls.connection import Connection
+from counterfoil.adapters.gateway.sessions.sessions import SessionFacts
+from counterfoil.adapters.gateway.streams.recorded_stream import RecordedStream, Said
+from counterfoil.adapters.gateway.wire.rewriting import (
     Message,
     progress_token_of,
     with_progress_token,
 )
-from counterfoil.adapters.gateway.recorded_stream import RecordedStream, Said
-from counterfoil.adapters.gateway.sessions import SessionFacts
-from counterfoil.adapters.gateway.upstream import Upstream, UpstreamRequest
+from counterfoil.adapters.gateway.wire.upstream_port import Upstream, UpstreamRequest
 from counterfoil.native import Scope
 
 #: Questions of one call that are kept for a caller who comes later.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from counterfoil.adapters.gateway.asgi import Message, Send
-from counterfoil.adapters.gateway.claims import claim_field
+from counterfoil.adapters.gateway.streams.claims import claim_field
+from counterfoil.adapters.gateway.wire.asgi import Message, Send
 from counterfoil.protocol.continuity import CallToken, ContinuityClaim
 
 _OFFERED = claim_field(ContinuityClaim(call=CallToken.OFFERED))
