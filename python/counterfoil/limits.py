@@ -81,7 +81,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     ledger_row_age_s: int = 86_400
     """How long an outcome is kept whole."""
     ledger_tombstone_age_s: int = 30 * 86_400
-    """How long a key whose outcome is forgotten stays known; after it the key is new."""
+    """How long a key whose outcome is forgotten stays known; after it the key is new.  So long a doubt about
+    a call without a key is listed."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:

@@ -236,6 +236,11 @@ def test_unkeyed_calls_are_listed_until_their_answer_was_handed_over(
                 ledger.note_adopted(run).wait_blocking()
             if number != "kept":
                 ledger.close_call(run).wait_blocking()
+        run = writer.claim(unkeyed("doubtful"))
+        assert isinstance(run, Claimed)
+        writer.settle(run, Settlement(outcome=OutcomeToken.INDETERMINATE, why="closed"))
+    _, out, _ = run_ledger(capsys, "indeterminate", path, "--json")
+    assert [one["idempotency_key"] for one in records(out)] == ["doubtful"]
     _, out, _ = run_ledger(capsys, "undelivered", path, "--json")
     assert [one["idempotency_key"] for one in records(out)] == ["kept"]
     _, out, _ = run_ledger(capsys, "adopted", path)
@@ -243,7 +248,7 @@ def test_unkeyed_calls_are_listed_until_their_answer_was_handed_over(
     assert "order, call, attempt 1, adopted 1×, handed over" in out
     assert "secret answer" not in out
     _, out, _ = run_ledger(capsys, "show", path, "--json")
-    assert {one["idempotency_key"] for one in records(out)} == {"kept", "adopted"}
+    assert {one["idempotency_key"] for one in records(out)} == {"kept", "adopted", "doubtful"}
 
 
 def test_lists_say_so_when_there_is_nothing(path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,14 +76,16 @@ def test_an_adopted_call_stays_for_people_without_its_answer() -> None:
     assert book.open_rows() == 0
 
 
-def test_a_doubt_stays_until_a_person_resolves_it_though_its_caller_was_told() -> None:
+def test_a_doubt_stays_for_a_person_though_its_caller_was_told_and_keeps_no_call_out() -> None:
     book = MemoryBook()
     claimed = begin(book, "1")
     settle(book, moment(2), claimed, DOUBT)
     close_call(book, moment(3), claimed)
     (kept,) = kept_calls(book, b"")
     assert (kept.row.outcome, kept.row.delivered) == (OutcomeToken.INDETERMINATE, True)
-    assert book.open_rows() == 1
+    assert book.open_rows() == 0
+    assert book.expired(HORIZON.tombstone_age_s) == []
+    assert book.expired(HORIZON.tombstone_age_s + 1.5) == [claimed.key]
 
 
 def test_calls_are_read_page_by_page() -> None:

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from counterfoil import Limits, Scope
 from counterfoil.errors import LedgerClosed, LedgerFull, StaleAttempt
-from counterfoil.model.ledger_keys import CallKey, EventPlace, LedgerKey, PayloadKey
+from counterfoil.model.ledger_keys import CallKey, EventPlace, LedgerKey, PayloadKey, UnkeyedCall
 from counterfoil.model.ledger_rows import RowKind
 from counterfoil.model.ledger_verdicts import (
     Asked,
@@ -632,6 +632,38 @@ async def test_open_entries_are_bounded_and_a_resolved_one_makes_room(make: Make
     async with make(ledger_open_rows=2) as ledger:
         with pytest.raises(LedgerFull):
             await ledger.claim(intent(call("four"), RowKind.CALL))
+
+
+async def test_the_doubt_of_an_unkeyed_call_is_listed_for_its_age_and_takes_no_room(
+    make: Make, clock: Clock
+) -> None:
+    """L17, L24: nobody can ask for its key again, so that it must not keep new calls out for ever."""
+
+    def unkeyed(number: str) -> Intent:
+        return intent(UnkeyedCall(route="/mcp", identity=b"i" * 32, number=number), RowKind.CALL)
+
+    async with make(ledger_open_rows=2) as ledger:
+        keyed = await claimed_by(ledger, intent(call("order-17"), RowKind.CALL))
+        await ledger.settle(keyed, DOUBT)
+        for number in ("one", "two", "three"):  # an upstream that breaks off again and again
+            clock.now += 1
+            claimed = await claimed_by(ledger, unkeyed(number))
+            await ledger.settle(claimed, DOUBT)
+            await ledger.close_call(claimed)
+        assert await waiting_for_a_person(ledger) == ["order-17", "one", "two", "three"]
+        clock.now += 30 * DAY_S - 1.5  # as long as a key would be known
+        await ledger.entry(SCOPE, call("unrelated"))
+        assert await waiting_for_a_person(ledger) == ["order-17", "two", "three"]
+    async with make(ledger_open_rows=2) as ledger:
+        (doubt,) = [one async for one in ledger.indeterminate() if one.idempotency_key == "two"]
+        await ledger.resolve(doubt, "completed", note="seen in the warehouse")
+        assert await waiting_for_a_person(ledger) == ["order-17", "three"]
+        clock.now += 2
+        await ledger.entry(SCOPE, call("unrelated"))
+        assert await waiting_for_a_person(ledger) == ["order-17"]
+        clock.now += DAY_S
+        await ledger.entry(SCOPE, call("unrelated"))
+        assert await ledger.kept_calls(b"") == []  # no tombstones: there is nothing to be known again
 
 
 async def test_a_clock_that_is_set_back_makes_nothing_younger(make: Make, clock: Clock) -> None:

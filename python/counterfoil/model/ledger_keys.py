@@ -103,6 +103,12 @@ def idempotency_key_of(stored: bytes) -> str:
     return hashlib.blake2b(stored, digest_size=16, person=b"counterfoil-key").hexdigest()
 
 
+def is_unkeyed(key: bytes) -> bool:
+    """Say whether a stored key is that of an unkeyed call; nobody asks for it again, as its number is random."""
+    low, high = UNKEYED_RANGE
+    return low <= key < high
+
+
 def read_unkeyed(key: bytes) -> tuple[Scope, UnkeyedCall]:
     """Read the stored key of an unkeyed call back."""
     _what, tenant, principal, session, route, identity, number = _DECODE(key)

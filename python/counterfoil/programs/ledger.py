@@ -106,8 +106,8 @@ def _indeterminate(path: Path, arguments: argparse.Namespace) -> int:
 
 def is_undelivered(entry: Entry) -> bool:
     """Whether a call without a key has, or may get, an answer that nobody got."""
-    is_refused = entry.outcome is OutcomeToken.NOT_APPLIED
-    return entry.what == "unkeyed" and not entry.delivered and not is_refused
+    has_none = entry.outcome in (OutcomeToken.NOT_APPLIED, OutcomeToken.INDETERMINATE)
+    return entry.what == "unkeyed" and not entry.delivered and not has_none
 
 
 def _list(

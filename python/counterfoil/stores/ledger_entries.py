@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable
 import msgspec
 
 from counterfoil.errors import LedgerError
-from counterfoil.model.ledger_keys import describe_key, idempotency_key_of
+from counterfoil.model.ledger_keys import UNKEYED_RANGE, describe_key, idempotency_key_of
 from counterfoil.model.ledger_rows import LedgerRow, RowKind, RowState
 from counterfoil.model.ledger_verdicts import Entry
 from counterfoil.model.tokens import OutcomeToken
@@ -70,7 +70,7 @@ def waits_for_a_person(key: bytes, row: LedgerRow, fence: int, given_up: Contain
 def open_entries(book: Book, moment: Moment, after: bytes) -> list[tuple[bytes, Entry | None]]:
     """Give the next page of keys above `after`, with an entry for each that waits for a person."""
     page: list[tuple[bytes, Entry | None]] = []
-    for key in book.open_keys(after, _PAGE):
+    for key in _keys_above(book, after):
         row = book.row(key)
         entry = None
         if row is not None and waits_for_a_person(key, row, moment.fence, moment.given_up):
@@ -79,6 +79,13 @@ def open_entries(book: Book, moment: Moment, after: bytes) -> list[tuple[bytes, 
                 entry = msgspec.structs.replace(entry, evidence=_INTERRUPTED)
         page.append((key, entry))
     return page
+
+
+def _keys_above(book: Book, after: bytes) -> list[bytes]:
+    """Give the next keys of rows that never expire, or are unkeyed: doubts of those have an age."""
+    low, high = UNKEYED_RANGE
+    unkeyed = book.keys_between(max(after, low), high, _PAGE) if after < high else []
+    return sorted({*book.open_keys(after, _PAGE), *unkeyed})[:_PAGE]
 
 
 def name_entry(entry: Entry) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from counterfoil.model.ledger_keys import EventPlace, is_stream
+from counterfoil.model.ledger_keys import EventPlace, is_stream, is_unkeyed
 from counterfoil.model.ledger_rows import LedgerRow, RowState, StreamMark
 from counterfoil.model.tokens import OutcomeToken
 from counterfoil.protocol.ledger_steps.book import Book
@@ -63,8 +63,8 @@ def expire(book: Book, moment: Moment, key: bytes, row: LedgerRow) -> None:
     dense = place is not None and not place.foreign
     if place is not None and mark is not None and _is_kept(mark, place):
         book.put_row(key, row, moment.now + moment.horizon.row_age_s)
-    elif row.state is not RowState.SETTLED or row.outcome is OutcomeToken.NOT_APPLIED or dense:
-        # A released run, a freed key, an old tombstone, or an event behind the mark.
+    elif not _is_asked_again(key, row) or dense:
+        # A released run, a freed key, an old tombstone, a key that nobody has, or an event behind the mark.
         book.drop_row(key)
     else:
         stone = LedgerRow(
@@ -82,6 +82,11 @@ def expire(book: Book, moment: Moment, key: bytes, row: LedgerRow) -> None:
             position=row.position,
         )
         book.put_row(key, stone, moment.now + moment.horizon.tombstone_age_s)
+
+
+def _is_asked_again(key: bytes, row: LedgerRow) -> bool:
+    is_final = row.state is RowState.SETTLED and row.outcome is not OutcomeToken.NOT_APPLIED
+    return is_final and not is_unkeyed(key)
 
 
 def _is_kept(mark: StreamMark, place: EventPlace) -> bool:

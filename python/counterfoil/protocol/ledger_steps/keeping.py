@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from counterfoil.model.ledger_keys import EventPlace
+from counterfoil.model.ledger_keys import EventPlace, is_unkeyed
 from counterfoil.model.ledger_rows import LedgerRow, RowState, is_unresolved
 from counterfoil.model.tokens import OutcomeToken
 from counterfoil.protocol.ledger_steps.book import Book
@@ -49,7 +49,7 @@ def keep(
     book: Book, moment: Moment, key: bytes, row: LedgerRow, stream: bytes | None, place: EventPlace | None
 ) -> None:
     """Write a settled row and move the mark over it; a completed event behind the mark needs no row."""
-    expires_at = None if is_unresolved(row) else moment.now + moment.horizon.row_age_s
+    expires_at = expiry_of(moment, key, row)
     passed = False
     if stream is not None and place is not None and row.outcome is not OutcomeToken.NOT_APPLIED:
         passed = advance(book, moment, key, row, stream, place)
@@ -58,6 +58,19 @@ def keep(
     else:
         book.put_row(key, row, expires_at)
     put_alias(book, row, expires_at)
+
+
+def expiry_of(moment: Moment, key: bytes, row: LedgerRow) -> float | None:
+    """Say when a row goes; None for never.
+
+    A doubt is kept for whoever asks for its key again.  Nobody asks for that of an unkeyed call: its doubt is
+    there for people, as long as a key would be known, and takes no room of those that must stay.
+    """
+    if not is_unresolved(row):
+        return moment.now + moment.horizon.row_age_s
+    if row.state is RowState.SETTLED and is_unkeyed(key):
+        return row.changed_at + moment.horizon.tombstone_age_s
+    return None
 
 
 def put(book: Book, key: bytes, row: LedgerRow, *, expires_at: float | None) -> None:

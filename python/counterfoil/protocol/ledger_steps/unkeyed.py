@@ -11,6 +11,7 @@ from counterfoil.model.ledger_keys import UNKEYED_RANGE
 from counterfoil.model.ledger_rows import LedgerRow, RowState, is_unresolved
 from counterfoil.model.ledger_verdicts import Claimed
 from counterfoil.protocol.ledger_steps.book import Book
+from counterfoil.protocol.ledger_steps.keeping import expiry_of
 from counterfoil.protocol.ledger_steps.values import Moment
 
 _PAGE = 256
@@ -56,4 +57,4 @@ def kept_calls(book: Book, after: bytes) -> list[KeptCall]:
 
 def _put(book: Book, moment: Moment, key: bytes, row: LedgerRow) -> None:
     row = msgspec.structs.replace(row, commit=moment.commit)
-    book.put_row(key, row, None if is_unresolved(row) else moment.now + moment.horizon.row_age_s)
+    book.put_row(key, row, expiry_of(moment, key, row))

@@ -82,7 +82,11 @@ class LedgerReader:
 
     def indeterminate(self) -> Iterator[Entry]:
         """Go through the rows that wait for a person."""
-        query = "SELECT key, body FROM counterfoil_rows WHERE expires_at IS NULL ORDER BY key"
+        # A doubt of a call without a key has an age; every other one stays until it is resolved.
+        query = (
+            "SELECT key, body FROM counterfoil_rows WHERE expires_at IS NULL "
+            "OR (state = 'settled' AND outcome = 'indeterminate') ORDER BY key"
+        )
         # With a living owner its own intents are runs in progress; without one nobody runs them.
         fence = self.meta.fence if is_owned(self.path) else self.meta.fence + 1
         for key, body in self._query(query):
