@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -20,7 +21,8 @@ from counterfoil.adapters.serving import serving
 from counterfoil.errors import ConfigError, GatewayNotRunning
 from counterfoil.model.tokens import Why
 from counterfoil.protocol.inband_error import read_inband_error
-from interop.local import KITS, Client, Gate, Watched, make_app, make_server, run_app
+from counterfoil.stores.ledger_sqlite import SqliteLedger
+from interop.local import KITS, Client, Gate, Watched, make_app, make_server, run_app, until
 
 pytestmark = pytest.mark.anyio
 with_each_kit = pytest.mark.parametrize("kit", KITS)
@@ -185,6 +187,91 @@ async def test_it_is_served_by_the_server_of_either_backend(kit: str) -> None:
         answer = await client.post(url, json=message)
     assert answer.headers["stream-continuity"].startswith("v=1, verdict=new")
     assert "receipt a" in answer.text
+
+
+# --- a ledger
+
+
+OF_USERS = scope_from_header("x-tenant", trusted_proxies=["127.0.0.0/8"], principal="x-user")
+ALICE = [(b"x-tenant", b"one"), (b"x-user", b"alice")]
+
+
+@asynccontextmanager
+async def life(front: Front) -> AsyncIterator[Client]:
+    """One life of a server with a ledger, and a client of alice's."""
+    async with run_app(front.app) as upstream:
+        client = Client(upstream)
+        client.fields = ALICE
+        await client.initialize()
+        try:
+            yield client
+        finally:
+            front.gate.open_all()
+
+
+def claim_of(answer: Any) -> bytes:
+    return next(value for name, value in answer.headers if name == b"stream-continuity")
+
+
+@with_each_kit
+async def test_a_key_and_its_answer_outlive_the_server(kit: str, tmp_path: Path) -> None:
+    call = Client.call(Client, 1, "a")  # type: ignore[arg-type]
+    call["params"]["_meta"]["io.counterfoil/call"] = {"v": 1, "key": "order-17"}
+    first = Front(kit, scope=OF_USERS, ledger=tmp_path / "calls.db")
+    async with life(first) as client:
+        first.gate.of("a")[1].set()
+        async with client.post(call) as answer:
+            assert b"call=detach" in claim_of(answer)
+            assert texts(await answer.until_answer())[-1] == "receipt a"
+    second = Front(kit, scope=OF_USERS, ledger=str(tmp_path / "calls.db"))
+    async with life(second) as client:
+        async with client.post({**call, "id": "again"}) as answer:
+            assert b"call=stored" in claim_of(answer)
+            (event,) = [event for event in await answer.until_answer() if event.data]
+        message = json.loads(event.data)
+        assert (message["id"], texts([event])) == ("again", ["receipt a"])
+        assert "a" not in second.gate.reached, "it ran again"
+
+
+@with_each_kit
+async def test_an_answer_that_nobody_got_is_adopted_after_a_restart_of_the_server(
+    kit: str, tmp_path: Path
+) -> None:
+    first = Front(kit, scope=OF_USERS, ledger=tmp_path / "calls.db")
+    async with life(first) as client:
+        await first.cut_call(client, 1, "a")
+        ended = first.store.statistics().ended_streams
+        first.gate.of("a")[1].set()
+        await until(lambda: first.store.statistics().ended_streams > ended)
+        await first.cut_call(client, 2, "b")  # and one that the end of the server interrupts
+        first.gate.opened.pop("b")
+    second = Front(kit, scope=OF_USERS, ledger=tmp_path / "calls.db")
+    async with life(second) as client:
+        async with client.post(client.call(7, "a")) as answer:
+            assert b"why=adopted" in claim_of(answer)
+            assert texts(await answer.until_answer()) == ["receipt a"]
+        async with client.post(client.call(8, "b")) as answer:
+            (event,) = [event for event in await answer.until_answer() if event.data]
+        error = read_inband_error(event.data)
+        assert error is not None
+        assert (error.request_id, error.executed) == (8, "unknown")
+        assert not second.gate.reached, "one ran again"
+
+
+async def test_a_ledger_that_is_open_already_is_left_open(tmp_path: Path) -> None:
+    async with SqliteLedger(tmp_path / "calls.db") as ledger:
+        async with run_app(make_front(Plain(), ledger=ledger)):
+            assert ledger.is_open
+        assert ledger.is_open
+    own = SqliteLedger(tmp_path / "calls.db", strict_sqlite=False)
+    async with run_app(make_front(Plain(), ledger=own)):
+        assert own.is_open
+    assert not own.is_open
+
+
+def test_processes_that_share_an_app_cannot_share_a_ledger(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="one process owns a ledger"):
+        resumable_app(Plain(), sockets=tmp_path, ledger=tmp_path / "calls.db")
 
 
 # --- any ASGI app

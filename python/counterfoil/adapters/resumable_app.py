@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any, cast
 
 from counterfoil.adapters.gateway.application import Gateway
@@ -26,6 +26,7 @@ from counterfoil.adapters.peers.shared_keys import share_keys
 from counterfoil.errors import ConfigError, GatewayNotRunning
 from counterfoil.limits import Limits
 from counterfoil.stores.interface import ReplayLog
+from counterfoil.stores.ledger_interface import Ledger
 from counterfoil.stores.replay.store import ReplayStore
 
 #: How server objects make their app: FastMCP, then the SDK's servers of both majors.
@@ -47,6 +48,7 @@ class ResumableApp:
         settings: GatewaySettings,
         limits: Limits | None,
         sockets: str | os.PathLike[str] | None = None,
+        ledger: Ledger | str | os.PathLike[str] | None = None,
     ) -> None:
         #: The server's own app.
         self.app = app
@@ -57,19 +59,32 @@ class ResumableApp:
         self._on_verdict = on_verdict
         self._limits = limits
         self._sockets = sockets
+        self._ledger = ledger
         self._gateway: Gateway | None = None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Run the server's lifespan and the gateway while the block is open."""
-        with ExitStack() as stack:
-            # Here and not earlier: a store that was made before a fork serves no process behind it.
+        async with AsyncExitStack() as stack:
+            # Here and not earlier: a store or ledger of before a fork serves no process behind it.
+            ledger = await self._open_ledger(stack)
             peers = stack.enter_context(self._seated()) if self._sockets is not None else None
             if self.store is None:
                 keys = peers.keys if peers is not None else None
                 self.store = ReplayStore(limits=self._limits, keys=keys)
-            async with self._running(self.store, peers):
-                yield
+            await stack.enter_async_context(self._running(self.store, peers, ledger))
+            yield
+
+    async def _open_ledger(self, stack: AsyncExitStack) -> Ledger | None:
+        """Open the ledger until the app ends; one that was given open is left so."""
+        ledger: Any = self._ledger
+        if isinstance(ledger, str | os.PathLike):
+            from counterfoil.stores.ledger_sqlite.ledger import SqliteLedger
+
+            ledger = SqliteLedger(ledger, limits=self._limits)
+        if ledger is not None and not getattr(ledger, "is_open", True):
+            await stack.enter_async_context(ledger)
+        return cast("Ledger | None", ledger)
 
     @contextmanager
     def _seated(self) -> Iterator[Peers]:
@@ -81,7 +96,9 @@ class ResumableApp:
             yield Peers(members, share_keys(directory))
 
     @asynccontextmanager
-    async def _running(self, store: ReplayStore | ReplayLog, peers: Peers | None) -> AsyncIterator[None]:
+    async def _running(
+        self, store: ReplayStore | ReplayLog, peers: Peers | None, ledger: Ledger | None
+    ) -> AsyncIterator[None]:
         gateway = Gateway(
             upstream=AppUpstream(self.app),
             store=store,
@@ -89,6 +106,7 @@ class ResumableApp:
             settings=self.settings,
             limits=self._limits,
             on_verdict=self._on_verdict,
+            ledger=ledger,
             peers=peers,
         )
         async with gateway.running():
@@ -120,6 +138,7 @@ def resumable_app(
     on_verdict: OnVerdict | None = None,
     limits: Limits | None = None,
     sockets: str | os.PathLike[str] | None = None,
+    ledger: Ledger | str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> ResumableApp:
     """Return an ASGI app that serves `server_or_app` and makes what it serves resumable.
@@ -132,6 +151,11 @@ def resumable_app(
     alone by which several processes of one app (`uvicorn --workers N`) find each other: a session lives in
     the process that opened it, and what reaches another one is passed on.
 
+    `ledger` keeps what a call became of through a restart and `kill -9`: it honours the keys that calls give,
+    and adoption finds what a former life left (`docs/adoption.md`).  It is a file's name, or a ledger; one
+    that is not open is opened when the app starts and closed when it ends, which raises what opening it raises.
+    One process owns a ledger, so that it cannot go with `sockets`.
+
     `options` are those of the gateway (`GatewaySettings`), with one other default: hosts and origins are the
     server's to check, so all are allowed here.  Raises TypeError for something else than an app or a server,
     and `ConfigError` for an option that does not exist or cannot work.
@@ -141,8 +165,12 @@ def resumable_app(
         raise ConfigError(unknown[0], "no such option; see GatewaySettings")
     if sockets is not None and store is not None:
         raise ConfigError("sockets", "the processes share a key of their own: leave the store to the app")
+    if sockets is not None and ledger is not None:
+        raise ConfigError(
+            "ledger", "one process owns a ledger: serve the app in one process, without sockets"
+        )
     settings = GatewaySettings(**{"allow_hosts": (ANY,), "allow_origins": (ANY,), **options})
-    return ResumableApp(_app_of(server_or_app), store, scope, on_verdict, settings, limits, sockets)
+    return ResumableApp(_app_of(server_or_app), store, scope, on_verdict, settings, limits, sockets, ledger)
 
 
 def _app_of(server_or_app: object) -> ASGIApp:
