@@ -104,7 +104,7 @@ def idempotency_key_of(stored: bytes) -> str:
 
 
 def is_unkeyed(key: bytes) -> bool:
-    """Say whether a stored key is that of an unkeyed call; nobody asks for it again, as its number is random."""
+    """Say whether a stored key is that of an unkeyed call; nobody can ask for it again by a key."""
     low, high = UNKEYED_RANGE
     return low <= key < high
 
