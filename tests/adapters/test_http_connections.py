@@ -11,7 +11,8 @@ import anyio
 import anyio.lowlevel
 import httpcore2
 import pytest
-from counterfoil.adapters.http_connections import MOST_WAITING, NetworkStream, connect
+from counterfoil.adapters.connections import MOST_WAITING
+from counterfoil.adapters.http_connections import NetworkStream, connect
 
 pytestmark = pytest.mark.anyio
 

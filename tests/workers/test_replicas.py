@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Awaitable, Callable
+import tracemalloc
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,22 +14,23 @@ import anyio
 import httpx2
 import msgspec
 import pytest
+from counterfoil.adapters.peers.frames import END, Kind, write_frame, write_request
 from counterfoil.adapters.peers.lookup import make_lookup
 from counterfoil.adapters.peers.members import Replica
 from counterfoil.adapters.peers.owners import replica_number
 from counterfoil.adapters.peers.peers import PeerPace
-from counterfoil.adapters.peers.seals import HEADER, Seals
-from counterfoil.adapters.peers.wire import Envelope, Report, Said, write_envelope, write_line
-from counterfoil.adapters.serving import ServerTls
+from counterfoil.adapters.peers.seals import Seals
+from counterfoil.adapters.peers.tls import ServerTls
+from counterfoil.adapters.peers.wire import Envelope, Head, Report, Said, write_envelope, write_line
 from counterfoil.errors import ConfigError
-from counterfoil.native import KeyRing
+from counterfoil.native import EventId, KeyRing
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 from gateway_kit import KEYS, Upstream, in_band
-from workers_kit import Held, Worker, cursor_of, replicas, until
+from workers_kit import Held, Worker, Workers, cursor_of, replicas, until
 
 pytestmark = pytest.mark.anyio
 
@@ -82,12 +85,19 @@ def port_of(worker: Worker) -> int:
     return replica.port
 
 
+async def say_to(port: int, frame: bytes) -> bytes:
+    """Send a frame to a listener for peers, and return the beginning of what it says."""
+    async with await anyio.connect_tcp("localhost", port) as stream:
+        await stream.send(frame)
+        return await stream.receive()
+
+
 async def test_a_request_without_a_seal_or_with_a_wrong_or_an_old_one_is_refused_and_counted(
     folder: Path,
 ) -> None:
-    async with replicas(Upstream(), folder) as host, httpx2.AsyncClient() as http:
+    async with replicas(Upstream(), folder) as host:
         taker = host.each[0]
-        url = f"http://localhost:{port_of(host.each[1])}/"
+        port = port_of(host.each[1])
         place = taker.peers.own.place
         envelope = Envelope(replica=place.replica, worker=1, incarnation=None, request=Report())
         body = write_envelope(envelope)
@@ -95,7 +105,7 @@ async def test_a_request_without_a_seal_or_with_a_wrong_or_an_old_one_is_refused
         late = Seals(KEYS, lambda: taker.peers.seals._clock() - 3600)
         good = host.each[1].peers.seals.make(body)
         tried = [
-            ("missing", None, body),
+            ("missing", b"", body),
             ("missing", b"nonsense", body),
             ("key", other.make(body), body),
             ("stale", late.make(body), body),
@@ -103,11 +113,12 @@ async def test_a_request_without_a_seal_or_with_a_wrong_or_an_old_one_is_refused
         ]
         for why, seal, sent in tried:
             before = taker.peers.taken.refused[why]
-            headers = [(HEADER, seal)] if seal is not None else []
-            assert (await http.post(url, content=sent, headers=headers)).status_code == 401
+            assert (await say_to(port, write_request(seal, sent))).startswith(b"HTTP/1.1 401 ")
             assert taker.peers.taken.refused[why] == before + 1
-        answers = [(await http.post(url, content=body, headers=[(HEADER, good)])) for _ in range(2)]
-        assert [answer.status_code for answer in answers] == [200, 401]
+        async with httpx2.AsyncClient() as http:
+            assert (await http.post(f"http://localhost:{port}/", content=body)).status_code == 401
+        answers = [await say_to(port, write_request(good, body)) for _ in range(2)]
+        assert [answer[:1] for answer in answers] == [bytes((Kind.LINE,)), b"H"]
         assert taker.peers.taken.refused["replayed"] == 1
         metrics, _ = await taker.gateway.report()
         assert b'counterfoil_peer_refusals_total{why="replayed"} 1\n' in metrics
@@ -147,40 +158,60 @@ async def test_another_life_of_a_replica_says_that_the_stream_is_gone(folder: Pa
 
 # --- peers that are not what they should be
 
-CHUNKED = b"HTTP/1.1 200 OK\r\ncontent-type: a/b\r\ntransfer-encoding: chunked\r\n\r\n"
+Say = Callable[[anyio.abc.SocketStream, str], Awaitable[None]]
 
 
-def chunk(data: bytes) -> bytes:
-    return b"%x\r\n%s\r\n" % (len(data), data)
+async def says_garbage(stream: anyio.abc.SocketStream, cursor: str) -> None:
+    await stream.send(b"\0garbage\n")
 
 
-Say = Callable[[anyio.abc.SocketStream, bytes], Awaitable[None]]
+async def says_yes(stream: anyio.abc.SocketStream, cursor: str) -> None:
+    await stream.send(write_frame(Kind.LINE, write_line(Said("yes"))))
 
 
-async def says_garbage(stream: anyio.abc.SocketStream, cursor: bytes) -> None:
-    await stream.send(CHUNKED + chunk(b"\0garbage\n"))
+async def says_no_verdict(stream: anyio.abc.SocketStream, cursor: str) -> None:
+    head = Head(200, ((b"content-type", b"text/event-stream"),))
+    await stream.send(write_frame(Kind.LINE, write_line(head)))
 
 
-async def says_yes(stream: anyio.abc.SocketStream, cursor: bytes) -> None:
-    await stream.send(CHUNKED + chunk(write_line(Said("yes"))))
-
-
-async def says_no_verdict(stream: anyio.abc.SocketStream, cursor: bytes) -> None:
-    head = b'{"type":"head","status":200,"headers":[["Y29udGVudC10eXBl","dGV4dC9ldmVudC1zdHJlYW0="]]}\n'
-    await stream.send(CHUNKED + chunk(head))
-
-
-async def says_endlessly(stream: anyio.abc.SocketStream, cursor: bytes) -> None:
-    await stream.send(CHUNKED)
+async def says_endlessly(stream: anyio.abc.SocketStream, cursor: str) -> None:
     while True:
-        await stream.send(chunk(b"x" * 65_536))
+        await stream.send(write_frame(Kind.LINE, bytes(65_536)))
 
 
-async def says_nothing(stream: anyio.abc.SocketStream, cursor: bytes) -> None:
+async def says_that_it_is_endless(stream: anyio.abc.SocketStream, cursor: str) -> None:
+    await stream.send(write_frame(Kind.LINE, bytes(65_536))[:1] + b"\xff" * 65_536)
+
+
+async def says_nothing(stream: anyio.abc.SocketStream, cursor: str) -> None:
     await anyio.sleep_forever()
 
 
-@pytest.mark.parametrize("say", [says_garbage, says_yes, says_no_verdict, says_endlessly, says_nothing])
+@asynccontextmanager
+async def lying_peer(host: Workers, cursor: str | None, say: Say) -> AsyncIterator[None]:
+    """Let the second replica believe that the first one is where something else listens."""
+    assert cursor is not None
+
+    async def serve(stream: anyio.abc.SocketStream) -> None:
+        async with stream:
+            with anyio.move_on_after(5), suppress(anyio.BrokenResourceError, anyio.EndOfStream):
+                await stream.receive()
+                await say(stream, cursor)
+
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    port = listener.extra(anyio.abc.SocketAttribute.local_port)
+    async with listener, anyio.create_task_group() as tasks:
+        tasks.start_soon(listener.serve, serve)
+        host.each[1].peers.members.set_replicas({"a": Replica("a", "127.0.0.1", port)})
+        with anyio.fail_after(5):
+            yield
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    "say",
+    [says_garbage, says_yes, says_no_verdict, says_endlessly, says_that_it_is_endless, says_nothing],
+)
 async def test_a_peer_that_lies_or_stalls_before_its_head_is_as_one_out_of_reach(
     folder: Path, say: Say
 ) -> None:
@@ -188,26 +219,100 @@ async def test_a_peer_that_lies_or_stalls_before_its_head_is_as_one_out_of_reach
     async with replicas(Upstream(held), folder, pace=PeerPace(hold_s=0.3)) as host:
         async with host.clients[0].call(5) as stream:
             first = (await stream.next()).id
+        async with lying_peer(host, first, say), host.clients[1].get(first) as stream:
+            assert "next=retry" in stream.claim
+            assert (await stream.next()).id == first
+        held.go.set()
 
-        async def serve(stream: anyio.abc.SocketStream) -> None:
-            async with stream:
-                with anyio.move_on_after(5):
-                    try:
-                        await stream.receive()
-                        await say(stream, (first or "").encode())
-                    except (anyio.BrokenResourceError, anyio.EndOfStream):
-                        pass
 
-        listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
-        port = listener.extra(anyio.abc.SocketAttribute.local_port)
-        async with listener, anyio.create_task_group() as tasks:
-            tasks.start_soon(listener.serve, serve)
-            host.each[1].peers.members.set_replicas({"a": Replica("a", "127.0.0.1", port)})
-            with anyio.fail_after(5):
-                async with host.clients[1].get(first) as stream:
-                    assert "next=retry" in stream.claim
-                    assert (await stream.next()).id == first
-            tasks.cancel_scope.cancel()
+def resumed_head() -> bytes:
+    head = Head(
+        200, ((b"content-type", b"text/event-stream"), (b"stream-continuity", b"v=1, verdict=resumed"))
+    )
+    return write_frame(Kind.LINE, write_line(head))
+
+
+async def breaks_off(stream: anyio.abc.SocketStream, cursor: str) -> None:
+    await stream.send(resumed_head() + write_frame(Kind.BODY, b": comment\n\n"))
+
+
+async def breaks_a_frame(stream: anyio.abc.SocketStream, cursor: str) -> None:
+    await stream.send(resumed_head() + write_frame(Kind.BODY, b": comment\n\n" * 2)[:-3])
+
+
+async def stalls(stream: anyio.abc.SocketStream, cursor: str) -> None:
+    await stream.send(resumed_head() + write_frame(Kind.BODY, b": comment\n\n"))
+    await anyio.sleep_forever()
+
+
+async def goes_on_without_frames(stream: anyio.abc.SocketStream, cursor: str) -> None:
+    await stream.send(resumed_head() + b"id: 7\ndata: {}\n\n" * 10)
+
+
+async def sends_bare_numbers(stream: anyio.abc.SocketStream, cursor: str) -> None:
+    await stream.send(resumed_head() + write_frame(Kind.BODY, b"id: 7\ndata: {}\n\n") + END)
+
+
+async def sends_another_line_end(stream: anyio.abc.SocketStream, cursor: str) -> None:
+    body = b"id: %s\ndata: {}\rid: 7\rdata: {}\r\r" % cursor.encode()
+    await stream.send(resumed_head() + write_frame(Kind.BODY, body) + END)
+
+
+async def sends_another_stream(stream: anyio.abc.SocketStream, cursor: str) -> None:
+    session = cursor_of("another session", owner=EventId.parse(cursor).stream.owner)
+    own = b"id: %s\ndata: {}\n\n" % session.encode()
+    await stream.send(resumed_head() + write_frame(Kind.BODY, own) + END)
+
+
+@pytest.mark.parametrize(
+    "say",
+    [
+        breaks_off,
+        breaks_a_frame,
+        stalls,
+        goes_on_without_frames,
+        sends_bare_numbers,
+        sends_another_line_end,
+        sends_another_stream,
+    ],
+)
+async def test_a_peer_that_lies_or_stalls_behind_its_head_is_cut_off(folder: Path, say: Say) -> None:
+    """No event of it passes, and the client sees a break: what it does not have it asks for again."""
+    held = Held()
+    async with replicas(Upstream(held), folder, pace=PeerPace(hold_s=0.3, stream_silence_s=0.1)) as host:
+        async with host.clients[0].call(5) as stream:
+            first = (await stream.next()).id
+        async with lying_peer(host, first, say), host.clients[1].get(first) as stream:
+            assert await stream.rest() == []
+            assert not stream.events
+        await until(lambda: host.each[1].forwards("cut") == 1)
+        held.go.set()
+
+
+async def test_what_a_peer_sends_without_end_passes_through_and_is_not_kept(folder: Path) -> None:
+    """One line of 64 MiB: the client's to bound, and nothing that grows here."""
+    held, size = Held(), 64 << 20
+
+    async def says_a_long_line(stream: anyio.abc.SocketStream, cursor: str) -> None:
+        await stream.send(resumed_head())
+        for _ in range(size >> 20):
+            await stream.send(write_frame(Kind.BODY, b"x" * (1 << 20)))
+
+    async with replicas(Upstream(held), folder, pace=PeerPace(hold_s=0.3)) as host:
+        async with host.clients[0].call(5) as stream:
+            first = (await stream.next()).id
+        tracemalloc.start()
+        try:
+            async with lying_peer(host, first, says_a_long_line), host.clients[1].get(first) as stream:
+                seen = 0
+                with suppress(httpx2.HTTPError):
+                    async for piece in stream._pieces:
+                        seen += len(piece)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert seen == size
+        assert peak < 16 << 20
         held.go.set()
 
 

@@ -21,7 +21,8 @@ from counterfoil.adapters.peers.directory import SocketDirectory
 from counterfoil.adapters.peers.lookup import make_lookup
 from counterfoil.adapters.peers.members import Members
 from counterfoil.adapters.peers.peers import Network, PeerPace, Peers
-from counterfoil.adapters.serving import ServerTls, listen, serving
+from counterfoil.adapters.peers.tls import ServerTls
+from counterfoil.adapters.serving import listen, serving
 from counterfoil.limits import Limits
 from counterfoil.model.verdicts import New, ResumeVerdict
 from counterfoil.native import KeyRing, Scope, StreamToken

@@ -41,6 +41,11 @@ class JoinedWrites:
         self._flush()
         self._transport.close()
 
+    def write_eof(self) -> None:
+        """End what is sent, behind what was written."""
+        self._flush()
+        self._transport.write_eof()
+
     def abort(self) -> None:
         """Close without what was not sent."""
         self._pending = []

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import ssl
 import stat
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import anyio.lowlevel
-import msgspec
 
 from counterfoil.adapters.joined_writes import JoinedWrites
 
@@ -51,16 +49,8 @@ def listen_unix(path: str) -> socket.socket:
         listener.bind(path)
     finally:
         os.umask(before)
-    listener.listen()
+    listener.listen(CONNECTION_QUEUE)
     return listener
-
-
-class ServerTls(msgspec.Struct, frozen=True):
-    """Files in PEM by which a listener speaks TLS; with `ca` its clients need a certificate signed by it."""
-
-    certificate: str
-    key: str
-    ca: str | None = None
 
 
 async def serve_app(
@@ -70,7 +60,6 @@ async def serve_app(
     *,
     grace_s: float = 5.0,
     head_deadline_s: float = HEAD_DEADLINE_S,
-    tls: ServerTls | None = None,
 ) -> None:
     """Serve until `stop` is set, then give open responses `grace_s` to end.  Closes the listener.
 
@@ -80,9 +69,9 @@ async def serve_app(
     import sniffio
 
     if sniffio.current_async_library() == "trio":
-        await _serve_by_hypercorn(app, listener, stop, grace_s, tls)
+        await _serve_by_hypercorn(app, listener, stop, grace_s)
     else:
-        await _serve_by_uvicorn(app, listener, stop, grace_s, head_deadline_s, tls)
+        await _serve_by_uvicorn(app, listener, stop, grace_s, head_deadline_s)
 
 
 @asynccontextmanager
@@ -109,9 +98,8 @@ async def _serve_by_uvicorn(
     stop: anyio.Event,
     grace_s: float,
     head_deadline_s: float,
-    tls: ServerTls | None,
 ) -> None:
-    server = _make_uvicorn(app, grace_s, head_deadline_s, tls)
+    server = _make_uvicorn(app, grace_s, head_deadline_s)
 
     async def end() -> None:
         await stop.wait()
@@ -167,7 +155,7 @@ def _make_protocol(head_deadline_s: float) -> type[Any] | str:
     return Protocol
 
 
-def _make_uvicorn(app: Any, grace_s: float, head_deadline_s: float, tls: ServerTls | None) -> uvicorn.Server:
+def _make_uvicorn(app: Any, grace_s: float, head_deadline_s: float) -> uvicorn.Server:
     import uvicorn
 
     class Server(uvicorn.Server):
@@ -187,29 +175,16 @@ def _make_uvicorn(app: Any, grace_s: float, head_deadline_s: float, tls: ServerT
         backlog=CONNECTION_QUEUE,
         # whole seconds there; None would wait for every open stream
         timeout_graceful_shutdown=max(1, round(grace_s)),
-        ssl_certfile=tls.certificate if tls is not None else None,
-        ssl_keyfile=tls.key if tls is not None else None,
-        ssl_ca_certs=tls.ca if tls is not None else None,
-        ssl_cert_reqs=_client_certificates(tls),
     )
     return Server(config)
 
 
-def _client_certificates(tls: ServerTls | None) -> ssl.VerifyMode:
-    return ssl.CERT_REQUIRED if tls is not None and tls.ca is not None else ssl.CERT_NONE
-
-
-async def _serve_by_hypercorn(
-    app: Any, listener: socket.socket, stop: anyio.Event, grace_s: float, tls: ServerTls | None
-) -> None:
+async def _serve_by_hypercorn(app: Any, listener: socket.socket, stop: anyio.Event, grace_s: float) -> None:
     from hypercorn.config import Config
     from hypercorn.trio import serve
 
     config = Config.from_mapping(backlog=CONNECTION_QUEUE)  # it listens on our socket anew
     config.bind = [f"fd://{listener.detach()}"]
-    if tls is not None:
-        config.certfile, config.keyfile, config.ca_certs = tls.certificate, tls.key, tls.ca
-        config.verify_mode = _client_certificates(tls)
     config.accesslog = None
     config.errorlog = None
     config.include_server_header = False

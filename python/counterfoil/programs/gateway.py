@@ -41,7 +41,8 @@ from counterfoil.adapters.peers.directory import SocketDirectory
 from counterfoil.adapters.peers.lookup import make_lookup
 from counterfoil.adapters.peers.members import Members
 from counterfoil.adapters.peers.peers import Network, PeerPace, Peers
-from counterfoil.adapters.serving import ServerTls, listen, listen_unix, serve_app
+from counterfoil.adapters.peers.tls import ServerTls
+from counterfoil.adapters.serving import listen, listen_unix, serve_app
 from counterfoil.adapters.workers.orders import WorkerOrders, read_orders
 from counterfoil.adapters.workers.supervisor import Supervisor
 from counterfoil.adapters.workers.workers_admin import WorkersFacts

@@ -32,7 +32,6 @@ async def carry_answer(
     reply: Reply,
     send: Send,
     *,
-    first_s: float,
     silence_s: float,
     resumes: bool,
     make_check: Callable[[], StreamCheck],
@@ -42,7 +41,7 @@ async def carry_answer(
 
     `on_head` is told before the first byte goes to the client.
     """
-    line = await reply.line(within_s=first_s)
+    line = reply.line
     if isinstance(line, Gone):
         return Reached.GONE
     if isinstance(line, Full):

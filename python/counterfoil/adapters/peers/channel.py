@@ -1,28 +1,38 @@
-"""One request to another process and its reply: HTTP/1.1 by h11 over a Unix socket or TCP, a connection each.
+"""One request to another process and its reply, over a Unix socket or TCP, on a connection that is kept.
 
-Connections are not kept: a peer that died in between could not be told from one that took the request.
+A connection rests between two requests and is bounded in that.  One that turns out to have ended is replaced
+where the request may be sent twice; any other request gets a connection of its own.
 """
 
 from __future__ import annotations
 
 import errno
+import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections import deque
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import anyio
 import msgspec
-from anyio.abc import ByteStream
+import sniffio
+from anyio.abc import ByteStream, SocketAttribute
+from anyio.streams.tls import TLSStream
 
-from counterfoil.adapters.peers.wire import Hold, Line, read_line
+from counterfoil.adapters.connections import Connection, connect_tcp, connect_unix
+from counterfoil.adapters.peers.frames import FrameReader, Kind
+from counterfoil.adapters.peers.wire import Head, Hold, Line, read_line
 from counterfoil.errors import PeerAbsent, PeerBroken
 
 #: A listener says at least once a second that it is there.
 INTERIM_S = 1.0
-#: How long it may be silent before its head, and after it (streams beat every 15 s by default).
+#: How long it may be silent before its line.
 SILENCE_S = 3.0
+#: How long a connection rests before it is closed, and how many rest to one address.
+REST_S = 30.0
+MOST_AT_REST = 32
 _LINE_BYTES = 256 << 10
-_PIECE_BYTES = 256 << 10
+_PEEK = socket.MSG_PEEK | socket.MSG_DONTWAIT
 #: What a connect answers where the other end cannot be there.
 _ABSENT = (errno.ENOENT, errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENOTSOCK)
 
@@ -41,132 +51,210 @@ class Address(msgspec.Struct, frozen=True):
 
 
 class Reply:
-    """The reply of a peer: lines, and the body behind the last one."""
+    """The reply of a peer: the line that decides something, and the body behind it."""
 
-    def __init__(self, stream: ByteStream) -> None:
-        import h11
-
-        self._h11 = h11
-        self._stream = stream
-        self._parser = h11.Connection(h11.CLIENT, max_incomplete_event_size=64 << 10)
-        self._ahead = b""
-        self._has_begun = False
-
-    async def send(self, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
-        h11 = self._h11
-        fields = [(b"host", b"peer"), (b"content-length", b"%d" % len(body)), *headers]
-        head = self._parser.send(h11.Request(method="POST", target="/", headers=fields)) or b""
-        data = self._parser.send(h11.Data(body)) or b""
-        end = self._parser.send(h11.EndOfMessage()) or b""
-        try:
-            await self._stream.send(head + data + end)
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
-            raise PeerBroken("a peer closed the connection before it had the request") from error
-
-    async def line(self, *, within_s: float = SILENCE_S, silence_s: float = SILENCE_S) -> Line:
-        """Return the next line that decides something; raises `PeerBroken` after a silence.
-
-        `within_s` bounds the time to the first word.
-        """
-        while True:
-            while b"\n" not in self._ahead:
-                if len(self._ahead) > _LINE_BYTES:
-                    raise PeerBroken("a peer's line has no end")
-                piece = await self._receive_within(within_s)
-                if not piece:
-                    raise PeerBroken("a peer ended its reply before it had said anything")
-                self._ahead += piece
-            text, _, self._ahead = self._ahead.partition(b"\n")
-            line = read_line(text)
-            if not isinstance(line, Hold):
-                return line
-            within_s = silence_s
+    def __init__(self, channel: Channel, line: Line) -> None:
+        self._channel = channel
+        self.line = line
+        #: Whether all of it was read, so that the connection may carry another.
+        self.is_whole = not isinstance(line, Head)
 
     async def receive(self, *, silence_s: float) -> bytes:
         """Return the next piece of the body, `b""` once it has ended; raises `PeerBroken`."""
-        if self._ahead:
-            piece, self._ahead = self._ahead, b""
-            return piece
-        return await self._receive_within(silence_s)
-
-    async def _receive_within(self, seconds: float) -> bytes:
-        with anyio.move_on_after(seconds) as scope:
-            piece = await self._receive()
-        if scope.cancelled_caught:
-            raise PeerBroken("a peer fell silent")
-        return piece
-
-    async def _receive(self) -> bytes:
-        h11 = self._h11
-        try:
-            while True:
-                event = self._parser.next_event()
-                if event is h11.NEED_DATA:
-                    self._parser.receive_data(await self._read())
-                elif isinstance(event, h11.Response):
-                    if event.status_code != 200:
-                        raise PeerBroken(f"a peer refused a request with status {event.status_code}")
-                    self._has_begun = True
-                elif isinstance(event, h11.Data):
-                    if event.data:
-                        return bytes(event.data)
-                elif isinstance(event, h11.EndOfMessage):
+        with anyio.move_on_after(silence_s):
+            while not (piece := await self._channel.piece()):
+                kind, _ = await self._channel.frame()
+                if kind == Kind.END:
+                    self.is_whole = True
                     return b""
-                elif isinstance(event, h11.InformationalResponse):
-                    continue
-                else:
-                    raise PeerBroken("a peer closed the connection in the middle of its reply")
-        except h11.RemoteProtocolError as error:
-            raise PeerBroken("a peer does not speak HTTP, or broke off") from error
+                if kind != Kind.BODY:
+                    raise PeerBroken("a peer sent something else than its answer's body")
+            return piece
+        raise PeerBroken("a peer fell silent")
 
-    async def _read(self) -> bytes:
+
+class Channel:
+    """One connection to a peer, on which one request runs at a time."""
+
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream = stream
+        self._frames = FrameReader(stream)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether something came while it rested: its end, or what nobody asked for."""
+        below = self._stream.transport_stream if isinstance(self._stream, TLSStream) else self._stream
+        if not self._frames.is_at_rest:
+            return True
+        if isinstance(below, Connection):
+            return below.has_news
         try:
-            return await self._stream.receive(_PIECE_BYTES)
-        except anyio.EndOfStream:
-            return b""
+            below.extra(SocketAttribute.raw_socket).recv(1, _PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        return True
+
+    async def ask(self, request: bytes, *, within_s: float) -> Reply:
+        """Send the frame of a request, and wait for the line that decides something.
+
+        Raises `PeerBroken`, after a silence too; `within_s` bounds the time to the first word.
+        """
+        try:
+            await self._stream.send(request)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
-            raise PeerBroken("a peer's connection broke") from error
+            raise PeerBroken("a peer closed the connection before it had the request") from error
+        while True:
+            with anyio.move_on_after(within_s) as scope:
+                kind, payload = await self.frame()
+            if scope.cancelled_caught:
+                raise PeerSilent("a peer fell silent")
+            if kind != Kind.LINE:
+                raise PeerBroken("a peer sent something else than its line")
+            line = read_line(payload)
+            if not isinstance(line, Hold):
+                return Reply(self, line)
+            within_s = SILENCE_S
 
+    async def frame(self) -> tuple[int, bytes]:
+        """Return the next frame, a body's without what is in it; raises `PeerBroken`."""
+        found = await self._frames.frame(max_bytes=_LINE_BYTES)
+        if found is None:
+            raise PeerBroken("a peer closed the connection in the middle of its reply")
+        return found
 
-@asynccontextmanager
-async def open_reply(
-    address: Address,
-    body: bytes,
-    *,
-    headers: list[tuple[bytes, bytes]],
-    connect_s: float,
-    tls: ssl.SSLContext | None = None,
-) -> AsyncIterator[Reply]:
-    """Send one request; leaving the block closes the connection, which cancels what runs at the other end.
+    async def piece(self) -> bytes:
+        """Return more of a body's frame; none once it is over."""
+        return await self._frames.piece()
 
-    Raises `PeerAbsent` where nothing listens, `PeerBroken` for everything else.
-    """
-    stream = await _connect(address, connect_s, tls)
-    try:
-        reply = Reply(stream)
-        await reply.send(body, headers)
-        yield reply
-    finally:
+    async def aclose(self) -> None:
+        """Close the connection, which cancels what runs at the other end."""
         with anyio.CancelScope(shield=True):
-            await anyio.aclose_forcefully(stream)
+            await anyio.aclose_forcefully(self._stream)
+
+
+class PeerSilent(PeerBroken):
+    """A peer took a request, and says nothing: it is not sent again."""
+
+
+_Key = tuple[Address, ssl.SSLContext | None]
+
+
+class Channels:
+    """The connections to peers; none rests but while they are kept."""
+
+    def __init__(self) -> None:
+        self._resting: dict[_Key, deque[tuple[Channel, float]]] = {}
+        self._keeps = False
+
+    @asynccontextmanager
+    async def keeping(self) -> AsyncIterator[None]:
+        """Keep connections while the block is open."""
+        self._keeps = True
+        try:
+            yield
+        finally:
+            self._keeps = False
+            for resting in self._resting.values():
+                for channel, _ in resting:
+                    await channel.aclose()
+            self._resting.clear()
+
+    @asynccontextmanager
+    async def open(
+        self,
+        address: Address,
+        make_request: Callable[[], bytes],
+        *,
+        repeats: bool,
+        connect_s: float,
+        within_s: float = SILENCE_S,
+        tls: ssl.SSLContext | None = None,
+    ) -> AsyncIterator[Reply]:
+        """Send a request and wait for its line; leaving the block before all is read cancels it over there.
+
+        One that `repeats` may be sent twice, so it may take a connection that has rested.  Raises
+        `PeerAbsent` where nothing listens, `PeerBroken` for everything else.
+        """
+        key = address, tls
+        channel = await self._take(key) if repeats else None
+        reply: Reply | None = None
+        try:
+            if channel is not None:
+                try:
+                    reply = await channel.ask(make_request(), within_s=within_s)
+                except PeerSilent:
+                    raise
+                except PeerBroken:  # it may have ended while it rested
+                    await channel.aclose()
+            if channel is None or reply is None:
+                channel = Channel(await _connect(address, connect_s, tls))
+                reply = await channel.ask(make_request(), within_s=within_s)
+            yield reply
+        finally:
+            if channel is not None:
+                if reply is not None and reply.is_whole:
+                    await self._rest(key, channel)
+                else:
+                    await channel.aclose()
+
+    async def _take(self, key: _Key) -> Channel | None:
+        """Return the connection that has rested shortest, if it may still be used."""
+        resting = self._resting.get(key)
+        while resting:
+            channel, since = resting.pop()
+            if anyio.current_time() - since <= REST_S and not channel.has_news:
+                return channel
+            await channel.aclose()
+        return None
+
+    async def _rest(self, key: _Key, channel: Channel) -> None:
+        now = anyio.current_time()
+        resting = self._resting.setdefault(key, deque())
+        if self._keeps and len(resting) < MOST_AT_REST and not channel.has_news:
+            resting.append((channel, now))
+        else:
+            await channel.aclose()
+        await self._close_old(now)
+
+    async def _close_old(self, now: float) -> None:
+        for key, resting in list(self._resting.items()):
+            while resting and now - resting[0][1] > REST_S:
+                await resting.popleft()[0].aclose()
+            if not resting:
+                del self._resting[key]
 
 
 async def _connect(address: Address, connect_s: float, tls: ssl.SSLContext | None) -> ByteStream:
     try:
         with anyio.fail_after(connect_s):
-            if address.path:
-                return await anyio.connect_unix(address.path)
+            stream = await _connect_plain(address)
             if tls is None:
-                return await anyio.connect_tcp(address.host, address.port)
-            return await anyio.connect_tcp(
-                address.host, address.port, ssl_context=tls, tls_standard_compatible=False
-            )
+                return stream
+            return await _wrap(stream, address.host, tls)
     except TimeoutError as error:
         raise PeerBroken("a peer does not take connections") from error
-    except OSError as error:
+    except (OSError, anyio.BrokenResourceError, anyio.EndOfStream) as error:
         causes = [error, error.__cause__]
         if isinstance(error.__cause__, BaseExceptionGroup):
             causes += error.__cause__.exceptions
         if any(isinstance(cause, OSError) and cause.errno in _ABSENT for cause in causes):
             raise PeerAbsent("nothing listens at a peer's address") from error
         raise PeerBroken("no connection to a peer could be opened") from error
+
+
+async def _connect_plain(address: Address) -> ByteStream:
+    is_trio = sniffio.current_async_library() == "trio"
+    if address.path:
+        return await (anyio.connect_unix if is_trio else connect_unix)(address.path)
+    return await (anyio.connect_tcp if is_trio else connect_tcp)(address.host, address.port)
+
+
+async def _wrap(stream: ByteStream, host: str, tls: ssl.SSLContext) -> ByteStream:
+    try:
+        return await TLSStream.wrap(stream, hostname=host, ssl_context=tls, standard_compatible=False)
+    except BaseException:
+        with anyio.CancelScope(shield=True):
+            await anyio.aclose_forcefully(stream)
+        raise

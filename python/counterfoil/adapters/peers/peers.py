@@ -10,7 +10,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
 import anyio
 import msgspec
@@ -18,20 +18,23 @@ import msgspec
 from counterfoil.adapters.gateway.wire.asgi import Receive, Send
 from counterfoil.adapters.gateway.wire.watching import run_while_present
 from counterfoil.adapters.peers.carrying import AnswerCut, Reached, carry_answer
-from counterfoil.adapters.peers.channel import Reply, open_reply
+from counterfoil.adapters.peers.channel import SILENCE_S, Channels, Reply
 from counterfoil.adapters.peers.checking import StreamCheck
-from counterfoil.adapters.peers.listener import Inbox, PeerApp, PeerCounts
+from counterfoil.adapters.peers.frames import write_request
+from counterfoil.adapters.peers.listener import Inbox, PeerCounts, PeerServer
 from counterfoil.adapters.peers.members import Members, Replica
 from counterfoil.adapters.peers.owners import Owner, Place, choose_home
-from counterfoil.adapters.peers.seals import HEADER, Seals
+from counterfoil.adapters.peers.seals import Seals
+from counterfoil.adapters.peers.tls import ServerTls
 from counterfoil.adapters.peers.wire import Envelope, Forwarded, Line, Request, parts_of, write_envelope
-from counterfoil.adapters.serving import ServerTls, listen_unix, serve_app
+from counterfoil.adapters.serving import listen_unix
 from counterfoil.errors import ConfigError, PeerAbsent, PeerBroken, PeerError
 from counterfoil.native import KeyRing, Scope, StreamToken
 
 _LOGGER = logging.getLogger("counterfoil.gateway")
 _PAUSE_S = 0.1
-_END_S = 5.0
+#: How long what runs for peers may go on when this process ends.
+_END_S = 0.2
 
 
 class PeerPace(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +83,7 @@ class Peers:
         self.counts: Counter[str] = Counter()
         self.taken = PeerCounts()
         self._asking = anyio.Semaphore(self.pace.questions_at_once)
+        self._channels = Channels()
         self._forwards = 0
 
     @property
@@ -96,46 +100,34 @@ class Peers:
     async def running(self, inbox: Inbox, *, max_body_bytes: int) -> AsyncIterator[None]:
         """Listen on this life's socket, and for other hosts, while the block is open."""
         own = self.own
-        app = PeerApp(inbox, own, self.taken, max_body_bytes=max_body_bytes)
         listener = listen_unix(self.members.directory.socket_of(own.place.worker, own.incarnation))
         self.members.directory.remove_others(own.place.worker, own.incarnation)
-        stop = anyio.Event()
-        # A server that is cancelled leaves its socket open.
-        endings = [anyio.CancelScope(shield=True) for _ in range(2)]
-        async with anyio.create_task_group() as tasks:
 
-            async def serve() -> None:
-                with endings[0]:
-                    await serve_app(app, listener, stop, grace_s=0.2)
+        def server(seals: Seals | None) -> PeerServer:
+            return PeerServer(inbox, own, self.taken, max_body_bytes=max_body_bytes, seals=seals)
 
-            async def serve_hosts(network: Network) -> None:
-                sealed = PeerApp(inbox, own, self.taken, max_body_bytes=max_body_bytes, seals=self.seals)
-                with endings[1]:
-                    await serve_app(sealed, network.listener, stop, grace_s=0.2, tls=network.tls)
-
-            tasks.start_soon(serve)
-            looking = anyio.CancelScope()
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(server(None).serving(listener, grace_s=_END_S))
             if self._network is not None:
-                tasks.start_soon(serve_hosts, self._network)
-                tasks.start_soon(self._look_up, self._network, looking)
-            try:
+                network = self._network
+                tls = network.tls.context() if network.tls is not None else None
+                sealed = server(self.seals).serving(network.listener, tls=tls, grace_s=_END_S)
+                await stack.enter_async_context(sealed)
+                tasks = await stack.enter_async_context(anyio.create_task_group())
+                stack.callback(tasks.cancel_scope.cancel)
+                tasks.start_soon(self._look_up, network)
+            async with self._channels.keeping():
                 yield
-            finally:
-                stop.set()
-                looking.cancel()
-                for ending in endings:
-                    ending.deadline = anyio.current_time() + _END_S
 
-    async def _look_up(self, network: Network, looking: anyio.CancelScope) -> None:
+    async def _look_up(self, network: Network) -> None:
         """Follow who the other replicas are; what cannot be looked up stays as it was."""
-        with looking:
-            while network.find is not None:
-                try:
-                    self.members.set_replicas(await network.find())
-                except (OSError, ConfigError) as error:
-                    self.counts["lookup-failed"] += 1
-                    _LOGGER.warning('{"event":"peers-unknown","why":"%s"}', type(error).__name__)
-                await anyio.sleep(network.every_s)
+        while network.find is not None:
+            try:
+                self.members.set_replicas(await network.find())
+            except (OSError, ConfigError) as error:
+                self.counts["lookup-failed"] += 1
+                _LOGGER.warning('{"event":"peers-unknown","why":"%s"}', type(error).__name__)
+            await anyio.sleep(network.every_s)
 
     # --- forwarding
 
@@ -191,11 +183,16 @@ class Peers:
         while True:
             left_s = began + self.pace.hold_s - anyio.current_time()
             try:
-                async with self._open(request, to, connect_s=max(0.05, left_s)) as reply:
+                async with self._open(
+                    request,
+                    to,
+                    repeats=is_get,
+                    connect_s=max(0.05, left_s),
+                    within_s=max(0.05, min(left_s, SILENCE_S)),
+                ) as reply:
                     return await carry_answer(
                         reply,
                         send,
-                        first_s=max(0.05, min(left_s, 3.0)),
                         silence_s=self.pace.stream_silence_s,
                         resumes=is_get,
                         make_check=lambda: StreamCheck(
@@ -219,8 +216,8 @@ class Peers:
         """Return what a process replies, or None if it does not in time."""
         try:
             with anyio.move_on_after(self.pace.ask_s):
-                async with self._asking, self._open(request, place, connect_s=self.pace.ask_s) as reply:
-                    return await reply.line()
+                async with self._asking, self._open(request, place) as reply:
+                    return reply.line
         except PeerError:
             pass
         self.counts["unanswered"] += 1
@@ -229,8 +226,8 @@ class Peers:
     async def wait_for(self, place: Place, request: Request) -> None:
         """Wait for a reply that may take long; returns too when whoever owes it is gone."""
         try:
-            async with self._open(request, place, connect_s=self.pace.ask_s) as reply:
-                await reply.line()
+            async with self._open(request, place):
+                return
         except PeerError:
             return
 
@@ -248,19 +245,34 @@ class Peers:
                 tasks.start_soon(ask, place)
         return said
 
-    @asynccontextmanager
-    async def _open(self, request: Request, to: Owner | Place, *, connect_s: float) -> AsyncIterator[Reply]:
+    def _open(
+        self,
+        request: Request,
+        to: Owner | Place,
+        *,
+        repeats: bool = True,
+        connect_s: float | None = None,
+        within_s: float = SILENCE_S,
+    ) -> AbstractAsyncContextManager[Reply]:
+        """Send a request and wait for its line; raises `PeerError`."""
         place, incarnation = (to.place, to.incarnation) if isinstance(to, Owner) else (to, None)
         address = self.members.address_of(place, incarnation)
         if address is None:
             if self.members.is_own_replica(place):
                 raise PeerAbsent("no process has that place now")
             raise PeerBroken("no such replica is known here")
-        envelope = Envelope(
-            replica=place.replica, worker=place.worker, incarnation=incarnation, request=request
+        body = write_envelope(
+            Envelope(replica=place.replica, worker=place.worker, incarnation=incarnation, request=request)
         )
-        body = write_envelope(envelope)
-        headers = [] if address.is_local else [(HEADER, self.seals.make(body))]
-        tls = self.members.tls_of(place)
-        async with open_reply(address, body, headers=headers, connect_s=connect_s, tls=tls) as reply:
-            yield reply
+
+        def make() -> bytes:  # each seal passes once
+            return write_request(b"" if address.is_local else self.seals.make(body), body)
+
+        return self._channels.open(
+            address,
+            make,
+            repeats=repeats,
+            connect_s=self.pace.ask_s if connect_s is None else connect_s,
+            within_s=within_s,
+            tls=self.members.tls_of(place),
+        )

@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 from counterfoil.native import KeyCheck, KeyRing
 
-HEADER = b"counterfoil-seal"
 #: How far two hosts' clocks may be apart, the way of the request included.
 WINDOW_S = 30.0
 _REMEMBERED = 100_000
@@ -37,7 +36,7 @@ class Seals:
         self.refused: Counter[str] = Counter()
 
     def make(self, body: bytes) -> bytes:
-        """Return the header value for a request."""
+        """Return the seal of a request, which passes once; at most 255 bytes."""
         stamp = b"%d.%s" % (round(self._clock() * 1000), secrets.token_hex(12).encode())
         return b"%s.%s" % (stamp, self._keys.seal(_sealed(stamp, body)).encode())
 

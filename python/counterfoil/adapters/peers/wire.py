@@ -1,6 +1,6 @@
-"""What processes say to each other: requests as tagged values, replies as lines with a body behind the last.
+"""What processes say to each other: requests and the lines of replies, as tagged values in MessagePack.
 
-`docs/wire.md`, section 9, describes it.  It is no interface for others: both ends are of one release.
+`docs/wire.md`, section 8, describes it.  It is no interface for others: both ends are of one release.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from counterfoil.errors import PeerBroken
 from counterfoil.native import Scope
 
 #: Of everything in this file; an end of another version is refused by name.
-VERSION = 1
+VERSION = 2
 
 #: Tenant, principal, session.
 ScopeParts = tuple[str | None, str | None, str | None]
@@ -140,7 +140,7 @@ class Full(msgspec.Struct, frozen=True, tag="full"):
 
 
 class Head(msgspec.Struct, frozen=True, tag="head"):
-    """The head of a forwarded answer; the body is what follows its line."""
+    """The head of a forwarded answer; its body follows."""
 
     status: int
     headers: Fields
@@ -162,7 +162,7 @@ class Reported(msgspec.Struct, frozen=True, tag="reported"):
 Line = Hold | Gone | Full | Head | Said | Reported
 
 _ENVELOPE = msgspec.msgpack.Decoder(Envelope)
-_LINE = msgspec.json.Decoder(Line)
+_LINE = msgspec.msgpack.Decoder(Line)
 _ENCODER = msgspec.msgpack.Encoder()
 
 
@@ -182,7 +182,7 @@ def read_envelope(data: bytes) -> Envelope:
 
 
 def write_line(line: Line) -> bytes:
-    return msgspec.json.encode(line) + b"\n"
+    return _ENCODER.encode(line)
 
 
 def read_line(data: bytes) -> Line:
