@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from counterfoil.adapters.gateway.wire.asgi import Receive, Send
 from counterfoil.adapters.gateway.arrival.inbound import Inbound, read_inbound
+from counterfoil.adapters.gateway.wire.asgi import Receive, Send
 from counterfoil.adapters.peers.channel import Address
 from counterfoil.adapters.peers.frames import write_request
 from counterfoil.adapters.peers.listener import PeerCounts, PeerServer
