@@ -64,6 +64,7 @@ ROOMS = (
     "keyed",
     "across",
     "operation",
+    "exchanges",
     "answering",
     "config",
     "application",

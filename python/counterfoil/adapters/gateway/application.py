@@ -15,12 +15,13 @@ from anyio.abc import TaskGroup
 from counterfoil.adapters.gateway.across.across import Across
 from counterfoil.adapters.gateway.across.inbox import GatewayInbox
 from counterfoil.adapters.gateway.adoption.front import Adoption
-from counterfoil.adapters.gateway.answering import Answering, Exchange
+from counterfoil.adapters.gateway.answering.answering import Answering
 from counterfoil.adapters.gateway.arrival.guards import Guards
 from counterfoil.adapters.gateway.arrival.inbound import Inbound, read_inbound
 from counterfoil.adapters.gateway.arrival.json_bounds import check_json
 from counterfoil.adapters.gateway.arrival.metadata import asks_for_metadata
 from counterfoil.adapters.gateway.arrival.scopes import Identity, ScopeOf, make_scopes
+from counterfoil.adapters.gateway.exchanges.exchange import Exchange
 from counterfoil.adapters.gateway.operation.lifespan import run_lifespan
 from counterfoil.adapters.gateway.operation.metrics import Metrics, write_peer_metrics
 from counterfoil.adapters.gateway.operation.verdict_log import OnVerdict, VerdictLog
