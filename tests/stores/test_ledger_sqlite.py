@@ -39,7 +39,7 @@ from counterfoil.errors import (
 )
 from counterfoil.model.ledger_keys import EventPlace
 from counterfoil.model.ledger_rows import RowKind
-from counterfoil.model.ledger_verdicts import Claimed, Known, Settled
+from counterfoil.model.ledger_verdicts import Claimed, Known, Running, Settled
 from counterfoil.model.tokens import OutcomeToken
 from counterfoil.protocol.ledger_steps import Intent, Settlement
 from counterfoil.stores.ledger_interface import Rows, Transaction
@@ -309,6 +309,100 @@ async def test_a_text_that_the_ledger_itself_has_cached_cannot_be_sent_by_a_hand
         other = two._writer
         assert other is not None
         assert set(vars(other._control).values()).isdisjoint(texts)
+
+
+@pytest.mark.anyio
+async def test_a_lone_handler_that_raises_leaves_nothing_and_the_ledger_goes_on(path: Path) -> None:
+    """It has no savepoint, because the transaction is its own: all of that is rolled back and begun anew."""
+    traced: list[str] = []
+
+    def fail(transaction: Transaction) -> None:
+        assert ledger._writer is not None
+        assert ledger._writer._connection is not None
+        ledger._writer._connection.set_trace_callback(traced.append)
+        transaction.execute("insert into stock values ('lost', 1)")
+        raise ValueError("no")
+
+    async with SqliteLedger(path) as ledger:
+        ledger.skip(SCOPE, EventPlace(server="s", stream="skips", epoch="e", position=1, event_id="1"))
+        with pytest.raises(ValueError, match="no"):
+            await ledger.apply(intent("st"), fail)
+        skipped = await ledger.mark(SCOPE, server="s", stream="skips")
+        based = await ledger.mark(SCOPE, server="s", stream="st")
+        assert isinstance(await ledger.apply(intent("st"), insert("kept")), Settled)
+    assert not [text for text in traced if text.startswith("SAVEPOINT")]
+    assert [text.split()[0] for text in traced if text.startswith(("ROLLBACK", "BEGIN"))][:2] == [
+        "ROLLBACK",
+        "BEGIN",
+    ]
+    assert (skipped and skipped.processed, based and based.processed) == (1, 0)
+    assert read(path, "select sku from stock") == [("kept",)]
+
+
+@pytest.mark.anyio
+async def test_an_owner_that_comes_while_a_failed_handler_is_rolled_back_fences_this_one_off(
+    path: Path,
+) -> None:
+    """Between the rollback and the next begin nobody holds the database."""
+    came: list[str] = []
+
+    def come(text: str) -> None:
+        if text.startswith("BEGIN") and not came:
+            came.append(text)
+            other = sqlite3.connect(path)
+            other.execute("update counterfoil_meta set fence = fence + 1")
+            other.commit()
+            other.close()
+
+    def fail(_transaction: Transaction) -> None:
+        assert ledger._writer is not None
+        assert ledger._writer._connection is not None
+        ledger._writer._connection.set_trace_callback(come)
+        raise ValueError("no")
+
+    async with SqliteLedger(path) as ledger:
+        with pytest.raises(LedgerFenced):
+            await ledger.apply(intent("st"), fail)
+        with pytest.raises(LedgerFenced):
+            await ledger.apply(intent("st"), insert("late"))
+    assert came
+    assert read(path, "select sku from stock") == []
+    assert read(path, "select count(*) from counterfoil_streams") == [(0,)]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("streams", [3, 64, 150, 300])
+async def test_groups_of_every_width_are_read_and_written_whole(path: Path, streams: int) -> None:
+    """Rows are read and marks written several to a statement."""
+    names = [f"A{number}" for number in range(streams)]
+    async with SqliteLedger(path, limits=Limits(ledger_group=512)) as ledger:
+        await ledger.claim(intent(names[1], kind=RowKind.AT_MOST_ONCE))
+        before = ledger.commits
+        tickets = await apply_together(ledger, {name: insert(name) for name in names})
+        assert ledger.commits == before + 2  # the gate's, and theirs
+        found = [type(tickets[name].result()) for name in names]
+        marks = [await ledger.mark(SCOPE, server="s", stream=name) for name in names]
+    others = {name for name in names if name != names[1]}
+    assert found == [Running if name == names[1] else Settled for name in names]
+    assert [mark and mark.processed for mark in marks] == [int(name != names[1]) for name in names]
+    assert {sku for (sku,) in read(path, "select sku from stock")} == others
+
+
+@pytest.mark.anyio
+async def test_a_row_that_cannot_be_read_fails_its_own_job_and_no_other(path: Path) -> None:
+    async with SqliteLedger(path) as ledger:
+        await ledger.claim(intent("newer", kind=RowKind.AT_MOST_ONCE))
+    shop = sqlite3.connect(path)
+    shop.execute("update counterfoil_rows set body = x'63'")
+    shop.commit()
+    shop.close()
+    async with SqliteLedger(path) as ledger:
+        tickets = await apply_together(ledger, {name: insert(name) for name in ("newer", "x", "y")})
+        with pytest.raises(LedgerSchemaNewer):
+            tickets["newer"].result()
+        assert isinstance(tickets["x"].result(), Settled)
+        assert isinstance(tickets["y"].result(), Settled)
+    assert read(path, "select sku from stock order by sku") == [("x",), ("y",)]
 
 
 @pytest.mark.anyio

@@ -129,7 +129,7 @@ def test_work_can_be_withdrawn_until_it_begins() -> None:
 def test_a_ticket_is_settled_once() -> None:
     ticket: Ticket[int] = Ticket()
     ticket.settle(1)
-    assert ticket.settle(2) == []
+    assert ticket.settle(2) == ()
     assert ticket.result() == 1
     seen: list[str] = []
     ticket.when_settled(lambda: seen.append("at once"))

@@ -37,7 +37,7 @@ class RowKind(StrEnum):
     NONE = "none"
 
 
-class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """What became of one key.
 
     `attempt` counts every start, `tries` those since the key was last free; `fence` is the incarnation that
@@ -71,7 +71,7 @@ class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     adopted: int = 0
 
 
-class Ahead(msgspec.Struct, frozen=True, array_like=True):
+class Ahead(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An event settled above the mark, which has to wait for the ones before it."""
 
     position: int
@@ -80,7 +80,7 @@ class Ahead(msgspec.Struct, frozen=True, array_like=True):
     key: bytes
 
 
-class StreamMark(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class StreamMark(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """How far a stream is processed: every event up to `processed` is completed, finally failed or parked.
 
     `event_id` and `digest` are those of the event at the mark, and `last` is its outcome, written by the

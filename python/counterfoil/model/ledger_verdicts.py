@@ -24,7 +24,7 @@ class LedgerAnswer(msgspec.Struct, frozen=True, kw_only=True):
         raise TypeError(f"{type(self).__name__} has no truth value: match on its class")
 
 
-class Claimed(LedgerAnswer, frozen=True, kw_only=True, tag="claimed"):
+class Claimed(LedgerAnswer, frozen=True, kw_only=True, gc=False, tag="claimed"):
     """The intent is durable and the run is yours; hand this back with the outcome."""
 
     attempt: int
@@ -35,7 +35,7 @@ class Claimed(LedgerAnswer, frozen=True, kw_only=True, tag="claimed"):
     place: EventPlace | None = None
 
 
-class Known(LedgerAnswer, frozen=True, kw_only=True, tag="known"):
+class Known(LedgerAnswer, frozen=True, kw_only=True, gc=False, tag="known"):
     """Already settled: do not run, repeat the acknowledgement.
 
     `row` is None where only the mark remembers it.  `fresh` says that this very step settled it, so that it
@@ -74,7 +74,7 @@ class Expired(LedgerAnswer, frozen=True, kw_only=True, tag="expired"):
 ClaimAnswer = Claimed | Known | Running | Asked | Conflict | Expired
 
 
-class Settled(LedgerAnswer, frozen=True, kw_only=True, tag="settled"):
+class Settled(LedgerAnswer, frozen=True, kw_only=True, gc=False, tag="settled"):
     """The outcome is durable; `processed` is the mark after it, None where there is no stream or it did not
     move.
     """

@@ -7,18 +7,16 @@ cut it in half; the ledgers make tickets and everybody else waits on them.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import sys
 import threading
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, Generic, Literal, Protocol, TypeVar, cast
 
 import anyio.lowlevel
-import sniffio
 
 from counterfoil.errors import LedgerFailed, NotApplied, StillPending
 from counterfoil.model.tokens import OutcomeToken
+from counterfoil.stores.parking import take_place
 
 T = TypeVar("T")
 _log = logging.getLogger("counterfoil.ledger")
@@ -32,13 +30,15 @@ class Ticket(Generic[T]):
     written), `indeterminate` (the disk may have taken it).
     """
 
+    __slots__ = ("_begun", "_error", "_lock", "_outcome", "_value", "_wakers")
+
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._outcome: OutcomeToken | None = None
         self._value: T | None = None
         self._error: BaseException | None = None
         self._begun = False
-        self._wakers: list[Waker] = []
+        self._wakers: tuple[Waker, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Ticket {self.outcome}>"
@@ -64,14 +64,14 @@ class Ticket(Generic[T]):
         if self._outcome is not None:
             await anyio.lowlevel.checkpoint()
             return self.result()
-        event, soon = _parking()
-        waker = Waker(soon, event.set)
-        if self._add(waker):
-            try:
-                await event.wait()
-            finally:
-                if self._outcome is None:
-                    self._remove(waker)
+        place = take_place()
+        try:
+            if self._add(place):
+                await place.wait()
+        finally:
+            place.leave()
+            if self._outcome is None:
+                self._remove(place)
         return self.result()
 
     def __await__(self) -> Generator[Any, Any, T]:
@@ -81,7 +81,7 @@ class Ticket(Generic[T]):
     def wait_blocking(self, timeout_s: float | None = None) -> T:
         """Wait in a plain thread; raises StillPending after `timeout_s`, and the work goes on."""
         event = threading.Event()
-        waker = Waker(None, event.set)
+        waker = _Call(event.set)
         if self._add(waker):
             try:
                 event.wait(timeout_s)
@@ -91,7 +91,7 @@ class Ticket(Generic[T]):
 
     def when_settled(self, call: Callable[[], object]) -> None:
         """Call once the outcome is known: now if it is, else from the thread that settles it."""
-        if not self._add(Waker(None, call)):
+        if not self._add(_Call(call)):
             call()
 
     def withdraw(self) -> bool:
@@ -101,7 +101,7 @@ class Ticket(Generic[T]):
                 return False
             self._outcome = OutcomeToken.NOT_APPLIED
             self._value, self._error = self._withdrawn()
-            wakers, self._wakers = self._wakers, []
+            wakers, self._wakers = self._wakers, ()
         wake(wakers)
         return True
 
@@ -122,40 +122,52 @@ class Ticket(Generic[T]):
         value: T | None = None,
         error: BaseException | None = None,
         outcome: OutcomeToken = OutcomeToken.COMPLETED,
-    ) -> list[Waker]:
+    ) -> tuple[Waker, ...]:
         """Record the end, once; gives whom to :func:`wake`."""
         if error is not None:
             ambiguous = isinstance(error, LedgerFailed) and error.ambiguous
             outcome = OutcomeToken.INDETERMINATE if ambiguous else OutcomeToken.NOT_APPLIED
         with self._lock:
             if self._outcome is not None:
-                return []
+                return ()
             self._value, self._error = value, error
             self._outcome = outcome
-            wakers, self._wakers = self._wakers, []
+            wakers, self._wakers = self._wakers, ()
         return wakers
 
     def _add(self, waker: Waker) -> bool:
         with self._lock:
             if self._outcome is not None:
                 return False
-            self._wakers.append(waker)
+            self._wakers = (*self._wakers, waker)
             return True
 
     def _remove(self, waker: Waker) -> None:
         with self._lock:
-            if waker in self._wakers:
-                self._wakers.remove(waker)
+            self._wakers = tuple(one for one in self._wakers if one is not waker)
 
 
-class Waker:
-    """How to reach one waiter: through its event loop, or at once from this very thread."""
+class Waker(Protocol):
+    """How to reach one waiter: `wake` is called in the loop by way of `soon`, or in any thread if that is
+    None.
+    """
 
-    __slots__ = ("call", "soon")
+    @property
+    def soon(self) -> Callable[..., object] | None: ...
 
-    def __init__(self, soon: Callable[..., object] | None, call: Callable[[], object]) -> None:
-        self.soon = soon
-        self.call = call
+    @property
+    def wake(self) -> Callable[[], object]: ...
+
+
+class _Call:
+    """A call from the thread that settles."""
+
+    __slots__ = ("wake",)
+
+    soon = None
+
+    def __init__(self, wake: Callable[[], object]) -> None:
+        self.wake = wake
 
 
 def wake(wakers: Iterable[Waker]) -> None:
@@ -164,12 +176,12 @@ def wake(wakers: Iterable[Waker]) -> None:
     for waker in wakers:
         if waker.soon is None:
             try:
-                waker.call()
+                waker.wake()
             except Exception:
                 # What follows from one ticket must not keep the other waiters asleep.
                 _log.exception("a call that follows from a ticket failed")
         else:
-            hops.setdefault(waker.soon, []).append(waker.call)
+            hops.setdefault(waker.soon, []).append(waker.wake)
     for soon, calls in hops.items():
         try:
             soon(_call_all, calls)
@@ -181,23 +193,6 @@ def wake(wakers: Iterable[Waker]) -> None:
 def _call_all(calls: list[Callable[[], object]]) -> None:
     for call in calls:
         call()
-
-
-class _Event(Protocol):
-    def set(self) -> object: ...
-
-    def wait(self) -> Awaitable[object]: ...
-
-
-def _parking() -> tuple[_Event, Callable[..., object]]:
-    """Give a place to wait in the running loop, and the loop's own way to be called from another thread.
-
-    The backends' own, because anyio's wrappers cost a third of what a waiting task costs.
-    """
-    if sniffio.current_async_library() == "trio":
-        trio = sys.modules["trio"]
-        return trio.Event(), trio.lowlevel.current_trio_token().run_sync_soon
-    return asyncio.Event(), asyncio.get_running_loop().call_soon_threadsafe
 
 
 def settled_ticket(value: T | None = None, error: BaseException | None = None) -> Ticket[T]:

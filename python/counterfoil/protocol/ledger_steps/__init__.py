@@ -10,6 +10,7 @@ from counterfoil.protocol.ledger_steps.book import Book as Book
 from counterfoil.protocol.ledger_steps.claiming import begin as begin
 from counterfoil.protocol.ledger_steps.claiming import claim as claim
 from counterfoil.protocol.ledger_steps.claiming import claim_again as claim_again
+from counterfoil.protocol.ledger_steps.claiming import keys_of as keys_of
 from counterfoil.protocol.ledger_steps.claiming import write_intent as write_intent
 from counterfoil.protocol.ledger_steps.marks import AHEAD_MAX as AHEAD_MAX
 from counterfoil.protocol.ledger_steps.marks import begin_stream as begin_stream

@@ -36,7 +36,7 @@ from counterfoil.protocol.ledger_steps.book import Book
 from counterfoil.protocol.ledger_steps.keeping import keep, put, settle_row
 from counterfoil.protocol.ledger_steps.marks import put_base
 from counterfoil.protocol.ledger_steps.rows import is_living, is_own, running_row
-from counterfoil.protocol.ledger_steps.values import Begun, Intent, Moment, Settlement
+from counterfoil.protocol.ledger_steps.values import Begun, Intent, IntentKeys, Moment, Settlement
 
 _replace = msgspec.structs.replace
 _RERUNNABLE = (RowKind.TRANSACTIONAL, RowKind.IDEMPOTENT)
@@ -67,15 +67,24 @@ def claim(book: Book, moment: Moment, intent: Intent) -> ClaimAnswer:
     return begun.claimed
 
 
-def begin(book: Book, moment: Moment, intent: Intent) -> ClaimAnswer | Begun:
+def keys_of(intent: Intent) -> IntentKeys:
+    """Give the keys of what is stored for an intent."""
+    scope, key, payload_key = intent.scope, intent.key, intent.payload_key
+    return IntentKeys(
+        encode_key(scope, key),
+        encode_stream(scope, key.server, key.stream) if isinstance(key, EventPlace) else None,
+        encode_key(scope, payload_key) if payload_key is not None else None,
+    )
+
+
+def begin(book: Book, moment: Moment, intent: Intent, keys: IntentKeys | None = None) -> ClaimAnswer | Begun:
     """Read the row first, and say what may be done; nothing is written but what settles an orphan.
 
     A run that shares the commit of its outcome needs no intent on the disk: see :func:`settle_begun`.
+    `keys` are the intent's, where the caller has them already.
     """
-    key = encode_key(intent.scope, intent.key)
+    key, stream, alias = keys if keys is not None else keys_of(intent)
     place = intent.key if isinstance(intent.key, EventPlace) else None
-    stream = encode_stream(intent.scope, place.server, place.stream) if place is not None else None
-    alias = encode_key(intent.scope, intent.payload_key) if intent.payload_key is not None else None
     free = _FIRST
     # The payload key is looked up first: it outlives the stream that the event key names (decision L16).
     for candidate in (key,) if alias is None else (alias, key):

@@ -6,6 +6,7 @@ Values only; nothing here reads a book or decides.
 from __future__ import annotations
 
 from collections.abc import Container
+from typing import NamedTuple
 
 import msgspec
 
@@ -42,7 +43,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     given_up: Container[int] = ()
 
 
-class Intent(msgspec.Struct, frozen=True, kw_only=True):
+class Intent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What somebody wants to run; `round` is the digest of what answers an earlier question (decision L23).
 
     `honours_keys` says that the peer has acknowledged our keys, so that a call may be sent to it again.
@@ -58,6 +59,14 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
     honours_keys: bool = False
 
 
+class IntentKeys(NamedTuple):
+    """Under which keys an intent is stored: its own, its stream's mark, and that of its payload."""
+
+    key: bytes
+    stream: bytes | None
+    alias: bytes | None
+
+
 class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a run; `result` is the encoded answer or error."""
 
@@ -69,7 +78,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     parked: bool = False
 
 
-class Begun(msgspec.Struct, frozen=True, kw_only=True):
+class Begun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A run that may begin, and the row that would be its intent."""
 
     claimed: Claimed

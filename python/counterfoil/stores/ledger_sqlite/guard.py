@@ -44,9 +44,9 @@ class Guard:
         self.handler_runs = False
         self._deadline = 0.0
 
-    def enter(self, limit_s: float) -> None:
-        """Let a handler begin."""
-        self._deadline = time.monotonic() + limit_s
+    def enter(self, deadline: float) -> None:
+        """Let a handler begin, that may run until `deadline` on the monotonic clock."""
+        self._deadline = deadline
         self.handler_runs = True
 
     def leave(self) -> None:

@@ -7,7 +7,6 @@ had, at most for a part of what a commit costs.
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 
 from counterfoil.errors import LedgerBusy, LedgerClosed
@@ -23,10 +22,14 @@ class JobQueue:
 
     def __init__(self, *, longest: int, group: int) -> None:
         self._jobs: deque[Job] = deque()
-        self._condition = threading.Condition()
+        self._lock = threading.Lock()
+        #: Held while nobody rings; a bare lock wakes a thread for a third of what a condition takes.
+        self._bell = threading.Lock()
+        self._bell.acquire()
+        #: How many jobs the writer sleeps for; 0 while it does not.
+        self._wanted = 0
         self._longest = longest
         self._group = group
-        self._wanted = 0
         self._last_group = 1
         self._linger_s = 0.0
         self._closing = False
@@ -36,25 +39,26 @@ class JobQueue:
 
         A job that follows from one just written, put by the writer itself, is taken while it closes too.
         """
-        with self._condition:
+        with self._lock:
             if self._closing and not follows:
                 raise LedgerClosed("the ledger is closing: nothing was queued")
             if len(self._jobs) >= self._longest:
                 raise LedgerBusy(f"{self._longest} writes wait already (Limits.ledger_queue): try again")
             self._jobs.append(job)
             if self._wanted and len(self._jobs) >= self._wanted:
-                self._condition.notify()
+                self._ring()
 
     def put_back(self, jobs: list[Job]) -> None:
         """Put jobs before all others; for the writer, whose jobs are begun already."""
-        with self._condition:
+        with self._lock:
             self._jobs.extendleft(reversed(jobs))
 
     def close(self) -> None:
         """Refuse new jobs; those queued are still taken."""
-        with self._condition:
+        with self._lock:
             self._closing = True
-            self._condition.notify()
+            if self._wanted:
+                self._ring()
 
     def note_commit(self, jobs: int, commit_s: float) -> None:
         """Learn from a group that was committed."""
@@ -63,27 +67,37 @@ class JobQueue:
 
     def take(self) -> list[Job]:
         """Wait for jobs and take a group of them; an empty one means that the queue is closed and drained."""
-        with self._condition:
-            while not self._jobs and not self._closing:
-                self._wait_for(1, None)
-            wanted = min(self._last_group, self._group)
-            if len(self._jobs) < wanted and not self._closing:
-                until = time.monotonic() + self._linger_s
-                while (
-                    len(self._jobs) < wanted and (left := until - time.monotonic()) > 0 and not self._closing
-                ):
-                    self._wait_for(wanted, left)
-            return [self._jobs.popleft() for _ in range(min(len(self._jobs), self._group))]
+        self._sleep_for(1)
+        wanted = min(self._last_group, self._group)
+        if wanted > 1:
+            self._sleep_for(wanted, self._linger_s)
+        jobs = self._jobs
+        with self._lock:
+            return [jobs.popleft() for _ in range(min(len(jobs), self._group))]
 
     def drain(self) -> list[Job]:
         """Take everything at once; for a writer that ends."""
-        with self._condition:
+        with self._lock:
             self._closing = True
             jobs = list(self._jobs)
             self._jobs.clear()
             return jobs
 
-    def _wait_for(self, jobs: int, timeout_s: float | None) -> None:
-        self._wanted = jobs
-        self._condition.wait(timeout_s)
+    def _sleep_for(self, jobs: int, timeout_s: float = -1) -> None:
+        """Wait until so many jobs are there, the queue closes, or the time is over; -1 is without end."""
+        with self._lock:
+            if len(self._jobs) >= jobs or self._closing:
+                return
+            self._wanted = jobs
+        if self._bell.acquire(timeout=timeout_s):
+            return
+        with self._lock:
+            if self._wanted:
+                self._wanted = 0
+            else:
+                # Somebody rang after the time was over: the next sleep must not end by it.
+                self._bell.acquire()
+
+    def _ring(self) -> None:
         self._wanted = 0
+        self._bell.release()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from counterfoil.model.ledger_verdicts import Claimed
-from counterfoil.protocol.ledger_steps import Book, Intent, Moment
+from counterfoil.protocol.ledger_steps import Book, Intent, Moment, keys_of
 from counterfoil.stores.ledger_interface import Transaction
 from counterfoil.stores.tickets import Ticket
 
@@ -29,10 +29,11 @@ class StepJob:
 class HandlerJob:
     """A transactional handler; `claimed` is set once its intent has a commit of its own (decision L22)."""
 
-    __slots__ = ("claimed", "handler", "intent", "serial", "ticket")
+    __slots__ = ("claimed", "handler", "intent", "keys", "serial", "ticket")
 
     def __init__(self, intent: Intent, handler: Callable[[Transaction], object], serial: int) -> None:
         self.intent = intent
+        self.keys = keys_of(intent)
         self.handler = handler
         self.serial = serial
         self.claimed: Claimed | None = None

@@ -28,8 +28,9 @@ from counterfoil.stores.ledger_entries import describe_entry, find_entry
 from counterfoil.stores.ledger_interface import Transaction
 from counterfoil.stores.ledger_sqlite.owner_door import OwnerDoor, ResolveRequest
 from counterfoil.stores.ledger_sqlite.owner_lock import OwnerLock
+from counterfoil.stores.ledger_sqlite.settings import WriterSettings
 from counterfoil.stores.ledger_sqlite.watch import StallWatch
-from counterfoil.stores.ledger_sqlite.writer import Writer, WriterSettings
+from counterfoil.stores.ledger_sqlite.writer import Writer
 from counterfoil.stores.ledger_stepped import SteppedLedger
 from counterfoil.stores.tickets import Ticket
 
@@ -188,7 +189,7 @@ class SqliteLedger(SteppedLedger):
     def abandon(self, claimed: Claimed) -> None:
         """See :meth:`counterfoil.stores.ledger_interface.Ledger.abandon`."""
         if self._writer is not None:
-            self._writer.given_up.add(claimed.serial)
+            self._writer.give_up(claimed.serial)
 
     def skip(self, scope: Scope, place: EventPlace) -> None:
         """See :meth:`counterfoil.stores.ledger_interface.Ledger.skip`."""

@@ -9,96 +9,25 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
-import time
-from collections import deque
 from collections.abc import Callable
-from itertools import count
-from pathlib import Path
 from typing import Any
-
-import msgspec
 
 import counterfoil.stores.ledger_sqlite.opening as opening
 import counterfoil.stores.ledger_sqlite.unsafe as unsafe
-from counterfoil.errors import (
-    CounterfoilError,
-    HandlerError,
-    LedgerClosed,
-    LedgerFailed,
-    LedgerFenced,
-    TransactionLost,
-)
-from counterfoil.model.ledger_verdicts import ClaimAnswer, Claimed, Known, Settled
-from counterfoil.model.tokens import OutcomeToken
+from counterfoil.errors import CounterfoilError, LedgerClosed, LedgerFailed
 from counterfoil.protocol import ledger_steps as steps
-from counterfoil.protocol.ledger_steps import Begun, Horizon, Moment, Settlement
+from counterfoil.protocol.ledger_steps import Moment
 from counterfoil.stores.ledger_interface import Transaction
-from counterfoil.stores.ledger_sqlite.book import SqliteBook
+from counterfoil.stores.ledger_sqlite.group import Groups
+from counterfoil.stores.ledger_sqlite.group_lost import GroupLost
 from counterfoil.stores.ledger_sqlite.guard import ControlTexts, Guard
+from counterfoil.stores.ledger_sqlite.handler_runs import HandlerRuns
 from counterfoil.stores.ledger_sqlite.job_queue import JobQueue
 from counterfoil.stores.ledger_sqlite.jobs import HandlerJob, Job, StepJob
-from counterfoil.stores.ledger_sqlite.transaction import SqliteTransaction
-from counterfoil.stores.ledger_stepped import Serials
+from counterfoil.stores.ledger_sqlite.settings import WriterSettings
 from counterfoil.stores.tickets import Ticket, wake
 
-_replace = msgspec.structs.replace
-_COMPLETED = Settlement(outcome=OutcomeToken.COMPLETED)
 _READ_FENCE = "SELECT fence FROM counterfoil_meta WHERE id = 1"
-#: A commit's number is its owner's fence and its place among that owner's commits: unique without a write.
-_COMMITS_PER_FENCE = 1 << 32
-#: Rows that are aged out per group, beyond as many as the group writes, and how often where it writes none.
-_SWEEP = 32
-_SWEEP_S = 1.0
-#: How many commits pass between two looks for other writers; only a warning hangs on it.
-_LOOK_AT_OTHERS = 8
-
-
-class WriterSettings:
-    """What the writer is made with."""
-
-    def __init__(
-        self,
-        *,
-        path: Path,
-        horizon: Horizon,
-        busy_s: float,
-        handler_s: float,
-        group: int,
-        queue: int,
-        foreign_keys: bool,
-        clock: Callable[[], float],
-        reach: Callable[[str], None] | None,
-    ) -> None:
-        self.path = path
-        self.horizon = horizon
-        self.busy_s = busy_s
-        self.handler_s = handler_s
-        self.group = group
-        self.queue = queue
-        self.foreign_keys = foreign_keys
-        self.clock = clock
-        self.reach = reach
-
-
-class _GroupLost(Exception):
-    """The transaction of a group is gone, and with it everything that was done in it."""
-
-    def __init__(
-        self, cause: BaseException, culprit: HandlerJob | None = None, *, at_commit: bool = False
-    ) -> None:
-        super().__init__(str(cause))
-        self.cause = cause
-        self.culprit = culprit
-        self.at_commit = at_commit
-
-
-class _Ends:
-    """What each job of a group came to; told after the commit only."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[Ticket[Any], Any, BaseException | None]] = []
-        self.again: list[tuple[HandlerJob, Claimed]] = []
-        self.wrote = False
 
 
 class Writer:
@@ -110,31 +39,32 @@ class Writer:
         self._guard = Guard()
         self._control = ControlTexts()
         self._queue = JobQueue(longest=settings.queue, group=settings.group)
-        self._serials = count(1)
-        self._untold = Serials()
-        #: Intents whose runs are over and could not be settled.
-        self.given_up = Serials()
-        self._skips: deque[Callable[[steps.Book, Moment], object]] = deque()
-        self._skipping: list[Callable[[steps.Book, Moment], object]] = []
+        self._handlers = HandlerRuns(
+            self._guard, self._control, limit_s=settings.handler_s, reach=settings.reach
+        )
+        self._groups = Groups(settings, self._control, self._handlers)
         self._thread = threading.Thread(target=self._run, name="counterfoil-ledger", daemon=True)
         self._connection: sqlite3.Connection | None = None
-        self._book: SqliteBook | None = None
-        self._now = 0.0
-        self._swept_at = 0.0
-        self._has_written_rows = False
-        self._unclean = False
-        self._first_seen: set[bytes] = set()
-        self._data_version: int | None = None
-        self._fenced = False
-        self.fence = 0
         self.secret = b""
-        self.commits = 0
         self.opened: Ticket[None] = Ticket()
         self.closed: Ticket[None] = Ticket()
-        #: When the handler that runs now began, on the monotonic clock; None while none runs.
-        self.handler_since: float | None = None
 
     # --- any thread ---
+
+    @property
+    def fence(self) -> int:
+        """The number of this incarnation."""
+        return self._groups.fence
+
+    @property
+    def commits(self) -> int:
+        """How many durable commits were paid for."""
+        return self._groups.commits
+
+    @property
+    def handler_since(self) -> float | None:
+        """When the handler that runs now began, on the monotonic clock; None while none runs."""
+        return self._handlers.since
 
     def start(self) -> None:
         """Begin to open the database; `opened` says how it went."""
@@ -154,19 +84,23 @@ class Writer:
 
     def put_step(self, step: Callable[[steps.Book, Moment], Any]) -> Ticket[Any]:
         """Queue a step."""
-        job = StepJob(step, next(self._serials))
+        job = StepJob(step, self._groups.next_serial())
         self._queue.put(job, follows=self.is_own_thread())
         return job.ticket
 
     def put_handler(self, intent: steps.Intent, handler: Callable[[Transaction], object]) -> Ticket[Any]:
         """Queue a transactional handler."""
-        job = HandlerJob(intent, handler, next(self._serials))
+        job = HandlerJob(intent, handler, self._groups.next_serial())
         self._queue.put(job)
         return job.ticket
 
     def put_skip(self, step: Callable[[steps.Book, Moment], object]) -> None:
         """Add a step that costs no commit of its own: it is done with the next group."""
-        self._skips.append(step)
+        self._groups.put_skip(step)
+
+    def give_up(self, serial: int) -> None:
+        """Note that nobody carries on the run whose intent has this number."""
+        self._groups.given_up.add(serial)
 
     # --- the writer's thread ---
 
@@ -194,38 +128,35 @@ class Writer:
             wake(self.closed.settle())
 
     def _open(self) -> None:
-        settings = self._settings
-        unsafe.check_second_library(settings.path)
-        self._connect()
-        assert self._connection is not None
-        meta, was_clean = opening.take_over(self._connection, self._control)
-        self.fence, self.secret = meta.fence, meta.secret
-        self._unclean = not was_clean
-        self._book = SqliteBook(self._connection)
+        unsafe.check_second_library(self._settings.path)
+        connection = self._connect()
+        meta, was_clean = opening.take_over(connection, self._control)
+        self._groups.fence, self.secret = meta.fence, meta.secret
+        self._groups.is_after_crash = not was_clean
+        self._groups.attach(connection)
 
-    def _connect(self) -> None:
+    def _connect(self) -> sqlite3.Connection:
         settings = self._settings
         self._connection = opening.connect(
             settings.path, busy_s=settings.busy_s, guard=self._guard, foreign_keys=settings.foreign_keys
         )
-        if unsafe.has_wal_reset_bug():
-            (self._data_version,) = self._connection.execute("PRAGMA data_version").fetchone()
+        return self._connection
 
     def _reopen(self) -> None:
         """Close a connection that can no longer be trusted, and read the truth afresh."""
         self._close_connection()
-        self._connect()
-        assert self._connection is not None
-        (fence,) = self._connection.execute(_READ_FENCE).fetchone()
+        connection = self._connect()
+        (fence,) = connection.execute(_READ_FENCE).fetchone()
         if fence != self.fence:
-            raise self._fence_off(fence)
-        self._book = SqliteBook(self._connection)
+            raise self._groups.fence_off(fence)
+        self._groups.attach(connection)
 
     def _end(self) -> None:
-        with contextlib.suppress(sqlite3.Error, CounterfoilError, _GroupLost):
-            if self._skips and not self._fenced:
-                self._commit_group([])
-            if self._connection is not None and not self._fenced:
+        groups = self._groups
+        with contextlib.suppress(sqlite3.Error, CounterfoilError, GroupLost):
+            if groups.has_skips and not groups.is_fenced:
+                groups.commit([])
+            if self._connection is not None and not groups.is_fenced:
                 self._connection.execute(self._control.begin)
                 self._connection.execute(
                     "UPDATE counterfoil_meta SET clean = 1 WHERE id = 1 AND fence = ?", (self.fence,)
@@ -235,7 +166,8 @@ class Writer:
         self._close_connection()
 
     def _close_connection(self) -> None:
-        connection, self._connection, self._book = self._connection, None, None
+        connection, self._connection = self._connection, None
+        self._groups.detach()
         if connection is not None:
             with contextlib.suppress(sqlite3.Error):
                 connection.close()
@@ -251,23 +183,23 @@ class Writer:
                 self._reopen()
             except (sqlite3.Error, CounterfoilError):
                 self._close_connection()
-                self._fail_all(rest, _as_error(lost))
+                self._fail_all(rest, lost.for_callers())
                 return
         # Own steps are written again together, handlers one by one, in their order.
         for batch in _split(rest):
             again = self._try_group(batch)
             if again is not None:
-                self._fail_all(self._give_up_culprit(batch, again), _as_error(again))
+                self._fail_all(self._give_up_culprit(batch, again), again.for_callers())
 
-    def _try_group(self, jobs: list[Job]) -> _GroupLost | None:
+    def _try_group(self, jobs: list[Job]) -> GroupLost | None:
         """Commit a group; gives what ended its transaction, None when each job has its end."""
         try:
-            if self._fenced:
-                raise self._fence_off(None)
+            if self._groups.is_fenced:
+                raise self._groups.fence_off(None)
             if self._connection is None:
                 self._reopen()
-            self._commit_group(jobs)
-        except _GroupLost as lost:
+            self._commit(jobs)
+        except GroupLost as lost:
             self._abandon(lost.cause)
             return lost
         except sqlite3.Error as error:
@@ -282,7 +214,18 @@ class Writer:
             self._fail_all(jobs, LedgerFailed(f"the ledger failed: {type(error).__name__}: {error}"))
         return None
 
-    def _give_up_culprit(self, jobs: list[Job], lost: _GroupLost) -> list[Job]:
+    def _commit(self, jobs: list[Job]) -> None:
+        ends = self._groups.commit(jobs)
+        self._queue.note_commit(len(jobs), ends.commit_s)
+        if self._settings.reach is not None:
+            self._settings.reach("B7")
+        if ends.again:
+            for job, claimed in ends.again:
+                job.claimed = claimed
+            self._queue.put_back([job for job, _ in ends.again])
+        wake([waker for ticket, value, error in ends.told for waker in ticket.settle(value, error)])
+
+    def _give_up_culprit(self, jobs: list[Job], lost: GroupLost) -> list[Job]:
         """Fail the handler that is known to have ended the transaction; it was rolled back, so nothing of
         it is left.
         """
@@ -296,15 +239,14 @@ class Writer:
     def _release_later(self, job: HandlerJob) -> None:
         claimed = job.claimed
         if claimed is not None:
-            step = StepJob(lambda book, moment: steps.release(book, moment, claimed), next(self._serials))
+            step = StepJob(
+                lambda book, moment: steps.release(book, moment, claimed), self._groups.next_serial()
+            )
             self._queue.put_back([step])
 
     def _abandon(self, cause: BaseException) -> None:
         """Roll back what is still open; after a failure of the disk the connection itself is given up."""
-        if self._book is not None:
-            self._book.forget()
-        self._skips.extendleft(reversed(self._skipping))
-        self._skipping.clear()
+        self._groups.forget()
         connection = self._connection
         if connection is None:
             return
@@ -314,207 +256,13 @@ class Writer:
         if opening.is_store_failure(cause):
             self._close_connection()
 
-    def _commit_group(self, jobs: list[Job]) -> None:
-        connection, book = self._connection, self._book
-        assert connection is not None
-        assert book is not None
-        number = self._begin(connection)
-        ends = _Ends()
-        self._run_skips(book, number)
-        self._sweep(book, number, len(jobs))
-        moment = self._moment(number, 0)
-        for job in jobs:
-            self._run_job(job, connection, book, _replace(moment, serial=job.serial), ends)
-        self._has_written_rows = book.has_rows
-        self._reach("B5")
-        began = time.monotonic()
-        self._commit(connection, book, ends)
-        self._queue.note_commit(len(jobs), time.monotonic() - began)
-        self._reach("B7")
-        for job, claimed in ends.again:
-            job.claimed = claimed
-            self._first_seen.add(claimed.stream or b"")
-        if ends.again:
-            self._queue.put_back([job for job, _ in ends.again])
-        wakers = [waker for ticket, value, error in ends.told for waker in ticket.settle(value, error)]
-        wake(wakers)
-
-    def _begin(self, connection: sqlite3.Connection) -> int:
-        connection.execute(self._control.begin)
-        (fence,) = connection.execute(_READ_FENCE).fetchone()
-        if fence != self.fence:
-            raise self._fence_off(fence)
-        if self._data_version is not None and self.commits % _LOOK_AT_OTHERS == 0:
-            (seen,) = connection.execute("PRAGMA data_version").fetchone()
-            if seen != self._data_version:
-                self._data_version = None
-                # An application that makes errors of warnings must not lose the group for it.
-                with contextlib.suppress(unsafe.UnsafeSqliteWarning):
-                    unsafe.warn_of_bug("another connection writes the ledger's database")
-        return self.fence * _COMMITS_PER_FENCE + self.commits + 1
-
-    def _commit(self, connection: sqlite3.Connection, book: SqliteBook, ends: _Ends) -> None:
-        try:
-            if book.is_dirty or ends.wrote:
-                book.flush()
-                self.commits += 1
-            self._reach("B6")
-            connection.execute(self._control.commit)
-        except sqlite3.Error as error:
-            raise _GroupLost(error, at_commit=True) from error
-        book.accept()
-        self._skipping.clear()
-
-    def _run_job(
-        self, job: Job, connection: sqlite3.Connection, book: SqliteBook, moment: Moment, ends: _Ends
-    ) -> None:
-        book.begin_step()
-        try:
-            if isinstance(job, HandlerJob):
-                value = self._run_handler(job, connection, book, moment, ends)
-                if value is None:
-                    return
-            else:
-                value = job.step(book, moment)
-        except sqlite3.Error as error:
-            raise _GroupLost(error) from error
-        except (CounterfoilError, ValueError) as error:
-            book.undo_step()
-            ends.told.append((job.ticket, None, error))
-        else:
-            ends.told.append((job.ticket, value, None))
-
-    def _run_handler(
-        self, job: HandlerJob, connection: sqlite3.Connection, book: SqliteBook, moment: Moment, ends: _Ends
-    ) -> object:
-        """Read the row, run the handler in its own savepoint, write the outcome; None when its end is noted
-        already.
-        """
-        claimed, begun = job.claimed, None
-        if claimed is None:
-            answer = steps.begin(book, moment, job.intent)
-            if isinstance(answer, Claimed):
-                # Its intent had reached the disk by a commit that seemed to fail: nothing has run under it.
-                claimed = job.claimed = answer
-            elif isinstance(answer, Begun):
-                begun, claimed = answer, answer.claimed
-                if self._needs_own_intent(claimed):
-                    steps.write_intent(book, moment, begun)
-                    ends.again.append((job, claimed))
-                    return None
-            else:
-                return self._answer(answer, moment)
-        ends.wrote = True
-        error = self._call_handler(job, connection)
-        if error is not None:
-            book.undo_step()
-            if job.claimed is not None:
-                steps.release(book, moment, job.claimed)
-            else:
-                steps.put_base(book, claimed)
-            ends.told.append((job.ticket, None, error))
-            return None
-        if begun is not None:
-            return steps.settle_begun(book, moment, begun, _COMPLETED)
-        return steps.settle(book, moment, claimed, _COMPLETED)
-
-    def _answer(self, answer: ClaimAnswer, moment: Moment) -> ClaimAnswer | Settled:
-        """A commit that seemed to fail and had reached the disk leaves this very run settled."""
-        row = answer.row if isinstance(answer, Known) else None
-        if row is not None and row.serial == moment.serial and row.fence == moment.fence:
-            return Settled(key=answer.key, row=row)
-        return answer
-
-    def _call_handler(self, job: HandlerJob, connection: sqlite3.Connection) -> BaseException | None:
-        control, guard = self._control, self._guard
-        connection.execute(control.savepoint)
-        transaction = SqliteTransaction(connection, guard)
-        error: BaseException | None = None
-        self._reach("B3")
-        self.handler_since = time.monotonic()
-        guard.enter(self._settings.handler_s)
-        try:
-            job.handler(transaction)
-            transaction.check()
-        except Exception as raised:
-            error = raised
-        except BaseException as raised:
-            # What ends an interpreter elsewhere must not travel into the task that waits.
-            error = HandlerError(f"the handler raised {type(raised).__name__}")
-        finally:
-            guard.leave()
-            self.handler_since = None
-            transaction.finish()
-        self._reach("B4")
-        if transaction.lost is not None or not connection.in_transaction:
-            cause = (
-                transaction.lost
-                if opening.is_store_failure(transaction.lost)
-                else (error or transaction.lost)
-            )
-            raise _GroupLost(cause or TransactionLost("the handler ended the transaction"), job)
-        if error is not None:
-            if opening.is_store_failure(error):
-                raise _GroupLost(error, job)
-            connection.execute(control.rollback_to)
-        connection.execute(control.release)
-        return error
-
-    def _needs_own_intent(self, claimed: Claimed) -> bool:
-        """After an unclean end a run that kills the process must be counted before it runs (decision L22)."""
-        if claimed.tries > 1:
-            return True
-        return self._unclean and claimed.stream is not None and claimed.stream not in self._first_seen
-
-    def _run_skips(self, book: SqliteBook, number: int) -> None:
-        while self._skips:
-            step = self._skips.popleft()
-            self._skipping.append(step)
-            book.begin_step()
-            step(book, self._moment(number, next(self._serials)))
-
-    def _sweep(self, book: SqliteBook, number: int, jobs: int) -> None:
-        moment = self._moment(number, 0)
-        if not self._has_written_rows and moment.now - self._swept_at < _SWEEP_S:
-            return
-        self._swept_at = moment.now
-        for key in book.expired(moment.now, _SWEEP + 2 * jobs):
-            row = book.row(key)
-            if row is not None:
-                steps.expire(book, moment, key, row)
-
-    def _moment(self, number: int, serial: int) -> Moment:
-        # A clock that is set back must not make anything younger.
-        self._now = max(self._now, self._settings.clock())
-        return Moment(
-            now=self._now,
-            fence=self.fence,
-            commit=number,
-            serial=serial,
-            horizon=self._settings.horizon,
-            untold=self._untold,
-            given_up=self.given_up,
-        )
-
-    def _fence_off(self, fence: int | None) -> LedgerFenced:
-        self._fenced = True
-        by = "a later owner" if fence is None else f"owner {fence}"
-        return LedgerFenced(
-            f"{by} has taken this ledger over from owner {self.fence}: it writes nothing any more"
-        )
-
     def _fail_all(self, jobs: list[Job], error: BaseException) -> None:
         if not isinstance(error, Exception):
             error = LedgerClosed("the writer ended")
         for job in jobs:
             # The disk may have taken it all the same, and whoever asks again must not wait for this run.
-            self._untold.add(job.serial)
+            self._groups.untold.add(job.serial)
         wake([waker for job in jobs for waker in job.ticket.settle(error=error)])
-
-    def _reach(self, boundary: str) -> None:
-        """A place where tests let a fault happen."""
-        if self._settings.reach is not None:
-            self._settings.reach(boundary)
 
 
 def _split(jobs: list[Job]) -> list[list[Job]]:
@@ -525,12 +273,3 @@ def _split(jobs: list[Job]) -> list[list[Job]]:
         else:
             batches[-1].append(job)
     return batches
-
-
-def _as_error(lost: _GroupLost) -> BaseException:
-    cause = lost.cause
-    if isinstance(cause, sqlite3.IntegrityError):
-        return TransactionLost(f"the commit was refused: {cause}")
-    if isinstance(cause, sqlite3.Error):
-        return opening.translate(cause, ambiguous=lost.at_commit and opening.is_store_failure(cause))
-    return cause
