@@ -199,7 +199,7 @@ def build_gateway(
 
 
 def _peers_of(config: GatewayConfig, members: Members, keys: KeyRing) -> Peers:
-    pace = PeerPace(stream_silence_s=2 * config.gateway.beat_s + 5)
+    pace = PeerPace(stream_silence_s=2 * config.gateway.beat_s + 5, linger_s=config.serve.drain_s)
     serve_config = config.serve
     if not serve_config.peers or serve_config.peer_listen is None:
         return Peers(members, keys, pace=pace)

@@ -114,6 +114,8 @@ class Gateway:
         """Prepare to stop: no longer ready, standalone streams end and may come again, calls go on."""
         self.is_draining = True
         self._answering.draining.begin()
+        if self._peers is not None:
+            self._peers.note_drain()
 
     async def statistics(self) -> ReplayStatistics | None:
         """Return the counters of the store; None without one."""
@@ -128,6 +130,8 @@ class Gateway:
             self._tasks = tasks
             try:
                 yield
+                if self._peers is not None and self.is_draining:
+                    await self._peers.linger(lambda: bool(self._answering.open_calls))
             finally:
                 self._tasks = None
                 if self.adoption is not None:

@@ -26,7 +26,15 @@ from counterfoil.adapters.peers.members import Members, Replica
 from counterfoil.adapters.peers.owners import Owner, Place, choose_home
 from counterfoil.adapters.peers.seals import Seals
 from counterfoil.adapters.peers.tls import ServerTls
-from counterfoil.adapters.peers.wire import Envelope, Forwarded, Line, Request, parts_of, write_envelope
+from counterfoil.adapters.peers.wire import (
+    Envelope,
+    Forwarded,
+    Line,
+    Request,
+    TakesAnswer,
+    parts_of,
+    write_envelope,
+)
 from counterfoil.adapters.serving import listen_unix
 from counterfoil.errors import ConfigError, PeerAbsent, PeerBroken, PeerError
 from counterfoil.native import KeyRing, Scope, StreamToken
@@ -35,6 +43,7 @@ _LOGGER = logging.getLogger("counterfoil.gateway")
 _PAUSE_S = 0.1
 #: How long what runs for peers may go on when this process ends.
 _END_S = 0.2
+_LINGER_STEP_S = 0.02
 
 
 class PeerPace(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +55,8 @@ class PeerPace(msgspec.Struct, frozen=True, kw_only=True):
     """How long the reply to a question is waited for."""
     stream_silence_s: float = 35.0
     """How long a forwarded stream may be silent: more than two beats."""
+    linger_s: float = 0.0
+    """How long a process that drains waits for calls that clients read through others."""
     forwards_at_once: int = 2_048
     questions_at_once: int = 256
 
@@ -85,6 +96,7 @@ class Peers:
         self._asking = anyio.Semaphore(self.pace.questions_at_once)
         self._channels = Channels()
         self._forwards = 0
+        self._drains_since = 0.0
 
     @property
     def own(self) -> Owner:
@@ -118,6 +130,19 @@ class Peers:
                 tasks.start_soon(self._look_up, network)
             async with self._channels.keeping():
                 yield
+
+    def note_drain(self) -> None:
+        """Note that this process drains from now on."""
+        self._drains_since = anyio.current_time()
+
+    async def linger(self, has_calls: Callable[[], bool]) -> None:
+        """Wait, `linger_s` from the beginning of the drain at most, until nothing here is waited for.
+
+        A call whose client has gone is read through another process when that client comes back.
+        """
+        until = self._drains_since + self.pace.linger_s
+        while (has_calls() or self.taken.open) and anyio.current_time() < until:  # noqa: ASYNC110 no bell
+            await anyio.sleep(_LINGER_STEP_S)
 
     async def _look_up(self, network: Network) -> None:
         """Follow who the other replicas are; what cannot be looked up stays as it was."""
@@ -216,7 +241,8 @@ class Peers:
         """Return what a process replies, or None if it does not in time."""
         try:
             with anyio.move_on_after(self.pace.ask_s):
-                async with self._asking, self._open(request, place) as reply:
+                repeats = not isinstance(request, TakesAnswer)  # asked twice it says something else
+                async with self._asking, self._open(request, place, repeats=repeats) as reply:
                     return reply.line
         except PeerError:
             pass

@@ -34,6 +34,10 @@ class OpenCalls:
         self._streams: dict[tuple[Scope, RequestId], CallStream] = {}
         self._counts: Counter[Scope] = Counter()
 
+    def __len__(self) -> int:
+        """Return how many sessions have a request without an answer."""
+        return len(self._counts)
+
     def count(self, scope: Scope) -> int:
         """Return how many requests of a session have no answer yet."""
         return self._counts[scope]
