@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import anyio
 import msgspec
 import pytest
 from counterfoil import Limits, Scope
+from counterfoil.adapters.host_ledger.ledger import HostLedger
+from counterfoil.adapters.peers.directory import SocketDirectory
 from counterfoil.errors import LedgerClosed, LedgerFull, StaleAttempt
 from counterfoil.model.ledger_keys import CallKey, EventPlace, LedgerKey, PayloadKey, UnkeyedCall
 from counterfoil.model.ledger_rows import RowKind
@@ -36,8 +38,27 @@ FAILED = Settlement(outcome=OutcomeToken.FAILED, result=b"error", parked=True)
 NOT_APPLIED = Settlement(outcome=OutcomeToken.NOT_APPLIED, why="unsent")
 DOUBT = Settlement(outcome=OutcomeToken.INDETERMINATE, why="cut", parked=True)
 
-AnyLedger = MemoryLedger | SqliteLedger
+AnyLedger = MemoryLedger | SqliteLedger | HostLedger
 Make = Callable[..., AnyLedger]
+
+
+class Guest(HostLedger):
+    """A process that asks another one, which owns the ledger while this one is open."""
+
+    def __init__(self, path: Path, directory: SocketDirectory, **options: Any) -> None:
+        super().__init__(path, directory, **options)
+        self.owner = HostLedger(path, directory, **options)
+
+    async def __aenter__(self) -> Self:
+        await self.owner.__aenter__()
+        await super().__aenter__()
+        assert self.owner.is_owner
+        assert not self.is_owner
+        return self
+
+    async def __aexit__(self, *ended: Any) -> None:
+        await super().__aexit__(*ended)
+        await self.owner.__aexit__(*ended)
 
 
 class Clock:
@@ -55,7 +76,7 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "host-owner", "host-guest"])
 def make(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Make:
     """Make the ledger of this test; opened again, it is the next incarnation of the same one."""
     kept: dict[str, AnyLedger] = {}
@@ -64,6 +85,10 @@ def make(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Make:
         bounds = Limits(**limits)
         if request.param == "sqlite":
             return SqliteLedger(tmp_path / "shop.db", limits=bounds, clock=clock)
+        if request.param.startswith("host"):
+            sockets = SocketDirectory(tmp_path / "s")
+            kind = Guest if request.param == "host-guest" else HostLedger
+            return kind(tmp_path / "shop.db", sockets, limits=bounds, clock=clock)
         ledger = kept.get("memory")
         if ledger is None:
             ledger = kept["memory"] = MemoryLedger(limits=bounds, clock=clock)

@@ -13,7 +13,7 @@ import msgspec
 from counterfoil.native import Scope
 
 
-class EventPlace(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class EventPlace(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="event"):
     """Where an event stands: the stream it belongs to, and its position there.
 
     For our own ids `epoch` and `position` are the id's epoch and sequence.  For foreign ids
@@ -30,21 +30,21 @@ class EventPlace(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     foreign: bool = False
 
 
-class CallKey(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class CallKey(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="call"):
     """A call under the key its caller gave; `route` is the server or the gateway's route (decision L8)."""
 
     route: str
     key: str
 
 
-class PayloadKey(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class PayloadKey(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="payload"):
     """Work named by its own payload, whatever stream or session brought it (decision L16)."""
 
     server: str
     key: str
 
 
-class UnkeyedCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class UnkeyedCall(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag="unkeyed"):
     """A call that its caller gave no key: what equal ones have in common, and which of them it is."""
 
     route: str

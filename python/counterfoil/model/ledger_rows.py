@@ -42,7 +42,8 @@ class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=F
 
     `attempt` counts every start, `tries` those since the key was last free; `fence` is the incarnation that
     wrote the row and `serial` the write within it; times are seconds since 1970.  `event_id` and `digest`
-    are kept while a run is open.  `adopted` counts the callers that took the call over.
+    are kept while a run is open.  `adopted` counts the callers that took the call over.  `run` names who
+    carries the run on, where several processes share the ledger: its process, and which of its runs.
     """
 
     state: RowState
@@ -69,6 +70,7 @@ class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=F
     event_id: str = ""
     digest: str = ""
     adopted: int = 0
+    run: bytes = b""
 
 
 class Ahead(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -25,7 +25,10 @@ class LedgerAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Claimed(LedgerAnswer, frozen=True, kw_only=True, gc=False, tag="claimed"):
-    """The intent is durable and the run is yours; hand this back with the outcome."""
+    """The intent is durable and the run is yours; hand this back with the outcome.
+
+    `run` is the name that the intent gave it, if any: with it the right outlives the ledger's owner.
+    """
 
     attempt: int
     tries: int
@@ -33,6 +36,7 @@ class Claimed(LedgerAnswer, frozen=True, kw_only=True, gc=False, tag="claimed"):
     serial: int
     stream: bytes | None = None
     place: EventPlace | None = None
+    run: bytes = b""
 
 
 class Known(LedgerAnswer, frozen=True, kw_only=True, gc=False, tag="known"):

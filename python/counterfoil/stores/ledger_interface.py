@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, Literal, Protocol
 
 from counterfoil.model.ledger_keys import EventPlace, LedgerKey
-from counterfoil.model.ledger_rows import StreamMark
+from counterfoil.model.ledger_rows import LedgerRow, StreamMark
 from counterfoil.model.ledger_verdicts import ClaimAnswer, Claimed, Entry, Settled
 from counterfoil.model.tokens import HandlerKind
 from counterfoil.native import Scope
@@ -147,6 +147,13 @@ class Ledger(LedgerReads, Protocol):
 
     def kept_calls(self, after: bytes) -> Ticket[list[KeptCall]]:
         """Give the next page of unkeyed calls above `after`: those that a former life had not closed."""
+        ...
+
+    def take_call(self, call: KeptCall, *, run: bytes = b"") -> Ticket[LedgerRow | None]:
+        """Go on with an unkeyed call that a former life left; gives its row as it is then.
+
+        None where somebody else was first, or the call still runs.  One left open is indeterminate then.
+        """
         ...
 
     def skip(self, scope: Scope, place: EventPlace) -> None:

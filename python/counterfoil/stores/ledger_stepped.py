@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Literal, TypeVar
 
 from counterfoil.model.ledger_keys import EventPlace, LedgerKey, encode_key, encode_stream
-from counterfoil.model.ledger_rows import StreamMark
+from counterfoil.model.ledger_rows import LedgerRow, StreamMark
 from counterfoil.model.ledger_verdicts import ClaimAnswer, Claimed, Entry, Settled
 from counterfoil.model.tokens import OutcomeToken
 from counterfoil.native import Scope
@@ -112,6 +112,10 @@ class SteppedLedger(abc.ABC):
     def kept_calls(self, after: bytes) -> Ticket[list[KeptCall]]:
         """See :meth:`counterfoil.stores.ledger_interface.Ledger.kept_calls`."""
         return self._put_step(lambda book, _moment: steps.kept_calls(book, after))
+
+    def take_call(self, call: KeptCall, *, run: bytes = b"") -> Ticket[LedgerRow | None]:
+        """See :meth:`counterfoil.stores.ledger_interface.Ledger.take_call`."""
+        return self._put_step(lambda book, moment: steps.take_call(book, moment, call, run))
 
     def mark(self, scope: Scope, *, server: str, stream: str) -> Ticket[StreamMark | None]:
         """See :meth:`counterfoil.stores.ledger_interface.LedgerReads.mark`."""

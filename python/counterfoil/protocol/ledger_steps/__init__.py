@@ -29,6 +29,7 @@ from counterfoil.protocol.ledger_steps.unkeyed import KeptCall as KeptCall
 from counterfoil.protocol.ledger_steps.unkeyed import close_call as close_call
 from counterfoil.protocol.ledger_steps.unkeyed import kept_calls as kept_calls
 from counterfoil.protocol.ledger_steps.unkeyed import note_adopted as note_adopted
+from counterfoil.protocol.ledger_steps.unkeyed import take_call as take_call
 from counterfoil.protocol.ledger_steps.values import Begun as Begun
 from counterfoil.protocol.ledger_steps.values import Horizon as Horizon
 from counterfoil.protocol.ledger_steps.values import Intent as Intent

@@ -33,7 +33,7 @@ from counterfoil.model.ledger_rows import LedgerRow, RowKind, RowState
 from counterfoil.model.ledger_verdicts import Asked, ClaimAnswer, Claimed, Conflict, Expired, Known, Running
 from counterfoil.model.tokens import HandlerKind, OutcomeToken
 from counterfoil.protocol.ledger_steps.book import Book
-from counterfoil.protocol.ledger_steps.keeping import keep, put, settle_row
+from counterfoil.protocol.ledger_steps.keeping import ORPHANED, keep, put, settle_row
 from counterfoil.protocol.ledger_steps.marks import put_base
 from counterfoil.protocol.ledger_steps.rows import is_living, is_own, running_row
 from counterfoil.protocol.ledger_steps.values import Begun, Intent, IntentKeys, Moment, Settlement
@@ -50,12 +50,6 @@ class _Free(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _FIRST = _Free()
-_ORPHANED = Settlement(
-    outcome=OutcomeToken.INDETERMINATE,
-    why="interrupted",
-    evidence="the process ended between the intent and the outcome: the effect may or may not have happened",
-    parked=True,
-)
 
 
 def claim(book: Book, moment: Moment, intent: Intent) -> ClaimAnswer:
@@ -112,6 +106,7 @@ def begin(book: Book, moment: Moment, intent: Intent, keys: IntentKeys | None = 
         position=place.position if place is not None else None,
         payload_key=alias,
         round=intent.round,
+        run=intent.run,
     )
     return Begun(claimed=claimed_of(key, row, stream, place), row=row)
 
@@ -154,7 +149,17 @@ def claimed_of(key: bytes, row: LedgerRow, stream: bytes | None, place: EventPla
         serial=row.serial,
         stream=stream,
         place=place,
+        run=row.run,
     )
+
+
+def _carry_on(book: Book, moment: Moment, key: bytes, row: LedgerRow) -> LedgerRow:
+    """Count a run that its own process claims again among this owner's; its intent stays what it was."""
+    if is_living(row, moment):
+        return row
+    row = _replace(row, fence=moment.fence, serial=moment.serial, commit=moment.commit)
+    put(book, key, row, expires_at=None)
+    return row
 
 
 def _judge(
@@ -166,6 +171,8 @@ def _judge(
         return _FIRST
     if row.state is RowState.INTENDED and (is_own(row, moment) or _is_untold(row, moment)):
         return claimed_of(key, row, stream, place)
+    if intent.run and row.run == intent.run and row.state in (RowState.INTENDED, RowState.CANCELLING):
+        return claimed_of(key, _carry_on(book, moment, key, row), stream, place)
     until = row.changed_at + moment.horizon.tombstone_age_s
     if row.state is RowState.TOMBSTONE and moment.now >= until:
         return _Free()
@@ -188,7 +195,7 @@ def _judge(
         case KeyExpired():
             return Expired(key=key, until=until)
         case Park():
-            settled = settle_row(book, moment, key, row, _ORPHANED, stream, place)
+            settled = settle_row(book, moment, key, row, ORPHANED, stream, place)
             return Known(key=key, row=settled, fresh=True)
         case GiveUp():
             settled = settle_row(book, moment, key, row, _given_up(row), stream, place)

@@ -12,6 +12,13 @@ from counterfoil.protocol.ledger_steps.marks import advance, remembers
 from counterfoil.protocol.ledger_steps.values import Moment, Settlement
 
 _replace = msgspec.structs.replace
+#: What becomes of a run whose process ended in the middle.
+ORPHANED = Settlement(
+    outcome=OutcomeToken.INDETERMINATE,
+    why="interrupted",
+    evidence="the process ended between the intent and the outcome: the effect may or may not have happened",
+    parked=True,
+)
 
 
 def settle_row(

@@ -42,10 +42,14 @@ def running_row(book: Book, claimed: Claimed, *states: RowState) -> LedgerRow:
 
 
 def check_running(row: LedgerRow, claimed: Claimed, *states: RowState) -> None:
-    """Refuse a writer that is no longer the one entitled; read and checked in the transaction that writes."""
+    """Refuse a writer that is no longer the one entitled; read and checked in the transaction that writes.
+
+    A run that has a name is entitled by it: it may outlive the owner through which it was claimed.
+    """
+    fence = row.fence if claimed.run and claimed.run == row.run else claimed.fence
     verdict = check_fence(
         FenceEvidence(
-            fence=compare(claimed.fence, stored=row.fence),
+            fence=compare(fence, stored=row.fence),
             attempt=compare(claimed.attempt, stored=row.attempt),
         )
     )

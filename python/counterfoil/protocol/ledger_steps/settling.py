@@ -44,7 +44,8 @@ def settle(book: Book, moment: Moment, claimed: Claimed, settlement: Settlement)
         return Settled(key=claimed.key, row=at_mark, processed=processed_of(book, stream))
     row = row_of(book, claimed)
     if row.state is RowState.SETTLED:
-        if row.outcome is settlement.outcome and row.fence == moment.fence:
+        is_same = row.fence == moment.fence or (claimed.run != b"" and row.result == settlement.result)
+        if row.outcome is settlement.outcome and is_same:
             return Settled(key=claimed.key, row=row, processed=processed_of(book, stream))
         if row.outcome is not OutcomeToken.INDETERMINATE or settlement.outcome not in _FINAL:
             raise StaleAttempt(f"this run is settled as {row.outcome} already")

@@ -11,7 +11,8 @@ from counterfoil.model.ledger_keys import UNKEYED_RANGE
 from counterfoil.model.ledger_rows import LedgerRow, RowState, is_unresolved
 from counterfoil.model.ledger_verdicts import Claimed
 from counterfoil.protocol.ledger_steps.book import Book
-from counterfoil.protocol.ledger_steps.keeping import expiry_of
+from counterfoil.protocol.ledger_steps.keeping import ORPHANED, expiry_of, settle_row
+from counterfoil.protocol.ledger_steps.rows import is_living
 from counterfoil.protocol.ledger_steps.values import Moment
 
 _PAGE = 256
@@ -53,6 +54,29 @@ def kept_calls(book: Book, after: bytes) -> list[KeptCall]:
         if row is not None:
             page.append(KeptCall(key=key, row=row))
     return page
+
+
+def take_call(book: Book, moment: Moment, call: KeptCall, run: bytes) -> LedgerRow | None:
+    """Have one process go on with a call that its own left, under the name of `run`; gives the row then.
+
+    None where another one was first, or the run goes on.  What is open is settled as indeterminate.
+    """
+    row = book.row(call.key)
+    if row is None or row.delivered:
+        return None
+    if row.run == run and row.state is RowState.SETTLED:
+        return row
+    if row.run != call.row.run or row.attempt != call.row.attempt:
+        return None
+    if row.state in (RowState.INTENDED, RowState.CANCELLING):
+        if is_living(row, moment):
+            return None
+        row = settle_row(book, moment, call.key, row, ORPHANED, None, None)
+    if row.state is not RowState.SETTLED:
+        return None
+    row = msgspec.structs.replace(row, run=run)
+    _put(book, moment, call.key, row)
+    return row
 
 
 def _put(book: Book, moment: Moment, key: bytes, row: LedgerRow) -> None:

@@ -47,6 +47,8 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What somebody wants to run; `round` is the digest of what answers an earlier question (decision L23).
 
     `honours_keys` says that the peer has acknowledged our keys, so that a call may be sent to it again.
+    `run` names the run among all others: claimed again under it, the right is the same, whoever owns the
+    ledger by then.
     """
 
     scope: Scope
@@ -57,6 +59,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     payload_key: PayloadKey | None = None
     round: bytes = b""
     honours_keys: bool = False
+    run: bytes = b""
 
 
 class IntentKeys(NamedTuple):
