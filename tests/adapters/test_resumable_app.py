@@ -269,9 +269,10 @@ async def test_a_ledger_that_is_open_already_is_left_open(tmp_path: Path) -> Non
     assert not own.is_open
 
 
-def test_processes_that_share_an_app_cannot_share_a_ledger(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="one process owns a ledger"):
-        resumable_app(Plain(), sockets=tmp_path, ledger=tmp_path / "calls.db")
+def test_processes_that_share_an_app_share_a_ledger_by_its_file(tmp_path: Path) -> None:
+    resumable_app(Plain(), sockets=tmp_path, ledger=tmp_path / "calls.db")
+    with pytest.raises(ConfigError, match="the name of its file"):
+        resumable_app(Plain(), sockets=tmp_path, ledger=SqliteLedger(tmp_path / "calls.db"))
 
 
 # --- any ASGI app

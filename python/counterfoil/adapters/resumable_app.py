@@ -67,24 +67,43 @@ class ResumableApp:
         """Run the server's lifespan and the gateway while the block is open."""
         async with AsyncExitStack() as stack:
             # Here and not earlier: a store or ledger of before a fork serves no process behind it.
-            ledger = await self._open_ledger(stack)
             peers = stack.enter_context(self._seated()) if self._sockets is not None else None
+            ledger = await self._open_ledger(stack, peers)
             if self.store is None:
                 keys = peers.keys if peers is not None else None
                 self.store = ReplayStore(limits=self._limits, keys=keys)
             await stack.enter_async_context(self._running(self.store, peers, ledger))
             yield
 
-    async def _open_ledger(self, stack: AsyncExitStack) -> Ledger | None:
-        """Open the ledger until the app ends; one that was given open is left so."""
+    async def _open_ledger(self, stack: AsyncExitStack, peers: Peers | None) -> Ledger | None:
+        """Open the ledger until the app ends; one that was given open is left so.
+
+        Where there are several processes, one of them owns the file and the others ask that one.
+        """
         ledger: Any = self._ledger
         if isinstance(ledger, str | os.PathLike):
-            from counterfoil.stores.ledger_sqlite.ledger import SqliteLedger
+            if peers is not None:
+                from counterfoil.adapters.host_ledger.ledger import HostLedger
 
-            ledger = SqliteLedger(ledger, limits=self._limits)
+                answer_bytes = self.settings.answer_bytes
+                ledger = HostLedger(
+                    os.fspath(ledger),
+                    peers.members.directory,
+                    limits=self._limits,
+                    answer_bytes=answer_bytes,
+                )
+                ledger.on_orphans = self._take_in_orphans
+            else:
+                from counterfoil.stores.ledger_sqlite.ledger import SqliteLedger
+
+                ledger = SqliteLedger(ledger, limits=self._limits)
         if ledger is not None and not getattr(ledger, "is_open", True):
             await stack.enter_async_context(ledger)
         return cast("Ledger | None", ledger)
+
+    def _take_in_orphans(self) -> None:
+        if self._gateway is not None:
+            self._gateway.take_in_orphans()
 
     @contextmanager
     def _seated(self) -> Iterator[Peers]:
@@ -165,10 +184,8 @@ def resumable_app(
         raise ConfigError(unknown[0], "no such option; see GatewaySettings")
     if sockets is not None and store is not None:
         raise ConfigError("sockets", "the processes share a key of their own: leave the store to the app")
-    if sockets is not None and ledger is not None:
-        raise ConfigError(
-            "ledger", "one process owns a ledger: serve the app in one process, without sockets"
-        )
+    if sockets is not None and ledger is not None and not isinstance(ledger, str | os.PathLike):
+        raise ConfigError("ledger", "the processes share one: give the name of its file")
     settings = GatewaySettings(**{"allow_hosts": (ANY,), "allow_origins": (ANY,), **options})
     return ResumableApp(_app_of(server_or_app), store, scope, on_verdict, settings, limits, sockets, ledger)
 

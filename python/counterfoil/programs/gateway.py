@@ -13,11 +13,11 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import msgspec
@@ -51,6 +51,9 @@ from counterfoil.native import KeyRing
 from counterfoil.protocol.revisions import LAST_WITH_SESSIONS
 from counterfoil.stores.ledger_interface import Ledger
 from counterfoil.stores.replay.store import ReplayStore
+
+if TYPE_CHECKING:
+    from counterfoil.adapters.host_ledger.ledger import HostLedger
 
 #: flag -> key of the configuration
 _FLAGS = {
@@ -274,8 +277,30 @@ async def serve_as_worker(orders: WorkerOrders) -> int:
 
     Returns 1 where the gateway itself ended: another life takes its place.
     """
+    members = orders.members()
+    async with open_shared_ledger(orders.config, members) as ledger:
+        gateway = build_gateway(orders.config, ledger, members)
+        if ledger is not None:
+            ledger.on_orphans = gateway.take_in_orphans
+        return await _serve_as_worker(orders, gateway)
+
+
+@asynccontextmanager
+async def open_shared_ledger(config: GatewayConfig, members: Members) -> AsyncIterator[HostLedger | None]:
+    """Open the one ledger of this host's workers: one of them owns the file, the others ask that one."""
+    if config.serve.ledger is None:
+        yield None
+        return
+    from counterfoil.adapters.host_ledger.ledger import HostLedger
+
+    answer_bytes = config.gateway.answer_bytes
+    file = config.serve.ledger
+    async with HostLedger(file, members.directory, limits=config.limits, answer_bytes=answer_bytes) as ledger:
+        yield ledger
+
+
+async def _serve_as_worker(orders: WorkerOrders, gateway: Gateway) -> int:
     stop = anyio.Event()
-    gateway = build_gateway(orders.config, members=orders.members())
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_stop_at_signal, stop, gateway)
         tasks.start_soon(_stop_at_end_of, orders.lifeline, stop, gateway)
@@ -308,11 +333,23 @@ def supervise(config: GatewayConfig, reread: Callable[[], GatewayConfig]) -> int
             file = stack.enter_context(_ephemeral_keys())
             config = msgspec.structs.replace(config, serve=msgspec.structs.replace(config.serve, keys=file))
         build_gateway(config)  # what cannot work is told once, not by every worker
+        check_ledger(config)
         supervisor = Supervisor(config, listener, Path(directory), reread=reread)
         failure = anyio.run(_supervise, config, supervisor, listener, backend=config.serve.backend)
         if failure is not None:
             _log().error("%s", json.dumps({"event": "crash-loop", "why": failure}))
     return 0 if failure is None else 1
+
+
+def check_ledger(config: GatewayConfig) -> None:
+    """Raise LedgerInUse where something else than these workers owns the ledger."""
+    if config.serve.ledger is None:
+        return
+    from counterfoil.stores.ledger_sqlite.owner_lock import OwnerLock
+
+    lock = OwnerLock(Path(config.serve.ledger))
+    lock.acquire()
+    lock.release()
 
 
 async def _supervise(config: GatewayConfig, supervisor: Supervisor, listener: socket.socket) -> str | None:

@@ -23,7 +23,12 @@ from counterfoil.adapters.gateway.arrival.metadata import asks_for_metadata
 from counterfoil.adapters.gateway.arrival.scopes import Identity, ScopeOf, make_scopes
 from counterfoil.adapters.gateway.exchanges.exchange import Exchange
 from counterfoil.adapters.gateway.operation.lifespan import run_lifespan
-from counterfoil.adapters.gateway.operation.metrics import Metrics, write_peer_metrics
+from counterfoil.adapters.gateway.operation.metrics import (
+    Metrics,
+    SharedLedger,
+    write_ledger_metrics,
+    write_peer_metrics,
+)
 from counterfoil.adapters.gateway.operation.verdict_log import OnVerdict, VerdictLog
 from counterfoil.adapters.gateway.settings import GatewaySettings
 from counterfoil.adapters.gateway.upstream.passthrough import AnswerBroken, pass_through
@@ -81,6 +86,7 @@ class Gateway:
         if peers is not None and not isinstance(self._log, MemoryReplayLog):
             raise ConfigError("peers", "processes that ask each other keep a ReplayStore each")
         self._peers = peers
+        self._ledger: object = ledger
         self._across = Across(peers, sessions=self.settings.known_sessions) if peers is not None else None
         self._answering = Answering(
             self.settings,
@@ -138,6 +144,11 @@ class Gateway:
                     self.adoption.stop()
                 self.ended.set()
                 tasks.cancel_scope.cancel()
+
+    def take_in_orphans(self) -> None:
+        """Take in what a process that shares the ledger has left: it died, or has ended."""
+        if self._tasks is not None and self.adoption is not None:
+            self._tasks.start_soon(self.adoption.restore, self._tasks)
 
     @asynccontextmanager
     async def _listening(self, tasks: TaskGroup) -> AsyncIterator[None]:
@@ -199,6 +210,8 @@ class Gateway:
         metrics = self.metrics.write(statistics, counts)
         if self._peers is not None:
             metrics += write_peer_metrics(self._peers)
+        if isinstance(self._ledger, SharedLedger):
+            metrics += write_ledger_metrics(self._ledger)
         facts = {"ready": self.is_ready, "observe": self.settings.observe, "store": statistics}
         return metrics, msgspec.json.encode(facts)
 

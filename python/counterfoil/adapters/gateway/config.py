@@ -78,7 +78,8 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     keys: str | None = None
     """The key file that signs event IDs; without one a random key dies with the process."""
     ledger: str | None = None
-    """The SQLite file that keeps what became of calls with a key; without one keys are not honoured."""
+    """The SQLite file that keeps what became of calls with a key; without one keys are not honoured.  All
+    workers of this host share it; every replica has one of its own."""
     workers: int = 1
     """Processes on the one listening socket; they ask each other, so any of them answers for any stream."""
     sockets: str | None = None
@@ -202,8 +203,6 @@ def _check(config: GatewayConfig) -> None:
         raise ConfigError("serve.keys", "several replicas need one key file: counterfoil keys new FILE")
     if not 1 <= config.serve.workers <= MAX_WORKERS:
         raise ConfigError("serve.workers", f"between 1 and {MAX_WORKERS}")
-    if config.serve.workers > 1 and config.serve.ledger is not None:
-        raise ConfigError("serve.ledger", "one process owns a ledger: run it with one worker")
     _check_peers(config.serve)
     if config.serve.backend not in get_args(Backend):
         raise ConfigError("serve.backend", "asyncio or trio")
@@ -231,8 +230,6 @@ def _check_peers(serve: ServeConfig) -> None:
         raise ConfigError("serve.keys", "replicas need one key file: counterfoil keys new FILE")
     if (serve.peer_certificate is None) != (serve.peer_key is None):
         raise ConfigError("serve.peer_key", "a certificate and its key come together")
-    if serve.ledger is not None:
-        raise ConfigError("serve.ledger", "one process owns a ledger: replicas cannot share it")
     split_address(serve.peer_listen, key="serve.peer_listen")
 
 

@@ -70,6 +70,8 @@ class Desk:
         self._frame_bytes = frame_bytes
         self._at_once = at_once
         self._on_orphans = on_orphans
+        self._welcome = Welcome(ledger.fence, ledger.secret)
+        self._is_closing = False
         self._sessions: dict[_Session, None] = {}
         #: What each life carries on, by stored key, over all its connections.
         self._runs: dict[bytes, dict[bytes, Claimed]] = {}
@@ -90,6 +92,7 @@ class Desk:
 
     async def close(self) -> None:
         """Take no more requests, and answer those that were taken; bounded in time."""
+        self._is_closing = True
         with anyio.move_on_after(_LAST_S, shield=True):
             for session in list(self._sessions):
                 await session.say_bye()
@@ -98,8 +101,8 @@ class Desk:
         async with stream:
             try:
                 frames = Frames(self._frame_bytes)
-                life, rest = await self._welcome(stream, frames)
-            except (PeerBroken, anyio.BrokenResourceError, anyio.EndOfStream):
+                life, rest = await self._meet(stream, frames)
+            except (PeerBroken, anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream):
                 return
             session = _Session(
                 stream, self._ledger, self._runs.setdefault(life, {}), self._at_once, self._frame_bytes
@@ -113,7 +116,7 @@ class Desk:
                 del self._sessions[session]
         await self._await_end(life)
 
-    async def _welcome(self, stream: anyio.abc.ByteStream, frames: Frames) -> tuple[bytes, list[bytes]]:
+    async def _meet(self, stream: anyio.abc.ByteStream, frames: Frames) -> tuple[bytes, list[bytes]]:
         ready: list[bytes] = []
         with anyio.move_on_after(_HELLO_S):
             while not ready:
@@ -126,10 +129,12 @@ class Desk:
             refused = f"this owner speaks version {VERSION}, not {hello.v}: run one release everywhere"
         elif hello.ledger != str(self._ledger.path):
             refused = "the processes of one directory have one ledger, and this owner's is another file"
+        if self._is_closing:
+            raise PeerBroken("this owner is about to end")
         if refused:
             await stream.send(write_frame(Welcome(refused=refused)))
             raise PeerBroken(refused)
-        await stream.send(write_frame(Welcome(self._ledger.fence, self._ledger.secret)))
+        await stream.send(write_frame(self._welcome))
         return hello.life, ready[1:]
 
     async def _await_end(self, life: bytes) -> None:

@@ -156,6 +156,11 @@ class HostLedger:
     # --- facts
 
     @property
+    def is_open(self) -> bool:
+        """Whether calls are taken."""
+        return self._is_open
+
+    @property
     def is_owner(self) -> bool:
         """Whether this process owns the file."""
         return self._ledger is not None

@@ -74,6 +74,11 @@ class Members:
         replicas = (own.replica, *self._replicas)
         return sorted(Place(replica, worker) for replica in replicas for worker in workers)
 
+    @property
+    def has_replicas(self) -> bool:
+        """Whether there are other hosts."""
+        return bool(self._replicas)
+
     def others(self) -> list[Place]:
         return [place for place in self.places() if place != self.own.place]
 

@@ -81,6 +81,12 @@ class RunsCall(msgspec.Struct, frozen=True, kw_only=True, tag="runs"):
     request_id: int | str
 
 
+class RunsKey(msgspec.Struct, frozen=True, kw_only=True, tag="runs-key"):
+    """Whether the call under a stored key of the ledger is in flight there."""
+
+    key: bytes
+
+
 class TakesAnswer(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
     """A client answers a request of its server: what is to be done with it."""
 
@@ -108,6 +114,7 @@ Request = (
     | SessionEnd
     | NeedsSession
     | RunsCall
+    | RunsKey
     | TakesAnswer
     | Offer
     | Report

@@ -28,7 +28,7 @@ from counterfoil.adapters.gateway.wire.upstream_port import (
     UpstreamRequest,
 )
 from counterfoil.adapters.peers.carrying import Reached
-from counterfoil.adapters.peers.owners import Owner, Place
+from counterfoil.adapters.peers.owners import Owner, Place, choose_home
 from counterfoil.adapters.peers.peers import Peers
 from counterfoil.adapters.peers.wire import (
     Forwarded,
@@ -36,6 +36,7 @@ from counterfoil.adapters.peers.wire import (
     Offer,
     Request,
     RunsCall,
+    RunsKey,
     Said,
     SessionEnd,
     SessionNews,
@@ -208,6 +209,19 @@ class Across:
         """Return who knows the call that a client cancels."""
         return await self._find(RunsCall(scope=parts_of(scope), request_id=request_id), YES)
 
+    async def who_runs_key(self, key: bytes) -> Place | None:
+        """Return who on this host runs the call under a stored key."""
+        members = self.peers.members
+        places = [place for place in members.others() if members.is_own_replica(place)]
+        return await self._find(RunsKey(key=key), YES, places)
+
+    def home_of_key(self, key: bytes) -> Place | None:
+        """Return where a key belongs among several hosts; None where that is here, or there is one host."""
+        if not self.peers.members.has_replicas:
+            return None
+        home = choose_home((key.hex(),), self.peers.members.places())
+        return home if home != self.peers.own.place else None
+
     async def who_asked(self, scope: Scope, request_id: RequestId) -> Place | str:
         """Say what becomes of an answer: whose it is, `SETTLED` if it comes too late, else `PASS`.
 
@@ -247,8 +261,8 @@ class Across:
         tasks.start_soon(wait)
         return LateUpstream(upstream, released.wait)
 
-    async def _find(self, request: Request, word: str) -> Place | None:
-        said = await self.peers.ask_all(request)
+    async def _find(self, request: Request, word: str, places: Iterable[Place] | None = None) -> Place | None:
+        said = await self.peers.ask_all(request, places)
         for place, line in said.items():
             if isinstance(line, Said) and line.word == word:
                 return place

@@ -36,6 +36,7 @@ from counterfoil.adapters.peers.wire import (
     Reported,
     Request,
     RunsCall,
+    RunsKey,
     Said,
     ScopeParts,
     SessionEnd,
@@ -60,6 +61,8 @@ class Holder(Protocol):
     sessions: Sessions
 
     async def end_scope(self, scope: Scope) -> None: ...
+
+    def has_keyed_run(self, key: bytes) -> bool: ...
 
 
 class Front(Protocol):
@@ -111,6 +114,8 @@ class GatewayInbox:
                 return _said(adoption is not None and adoption.needs_session(scope_of(request.scope)))
             case RunsCall():
                 return _said(self._knows_call(request))
+            case RunsKey():
+                return _said(self._holder.has_keyed_run(request.key))
             case TakesAnswer():
                 return Said(self._take_answer(request))
             case Report():

@@ -137,6 +137,7 @@ class Adopting:
         self.table.add_work(work)
         if work.state is Work.INDETERMINATE:
             work.settled_at = now
+            self.table.offer(entry)  # whoever makes the call again is told
             tasks.start_soon(self._forget_later, entry, None)
             return
         crowded_out = self.table.note_away(entry)

@@ -69,7 +69,7 @@ class Adoption:
         return self._adopting.told.counts
 
     async def restore(self, tasks: TaskGroup) -> None:
-        """Take in what a former life left in the ledger; once, before the first call."""
+        """Take in what former lives left in the ledger, and nobody alive has taken in."""
         if self._journal is not None:
             await restore(
                 self._adopting,

@@ -17,7 +17,7 @@ from counterfoil.errors import LedgerError, StaleAttempt
 from counterfoil.model.adoption import Work
 from counterfoil.model.ledger_keys import UnkeyedCall, read_unkeyed
 from counterfoil.model.ledger_rows import LedgerRow, RowKind, RowState
-from counterfoil.model.ledger_verdicts import Claimed, Known
+from counterfoil.model.ledger_verdicts import Claimed
 from counterfoil.model.tokens import OutcomeToken
 from counterfoil.native import Scope
 from counterfoil.protocol.ledger_steps import Intent
@@ -77,29 +77,31 @@ class Journal:
         if claimed is not None:
             _soon(lambda: self._ledger.note_adopted(claimed))
 
-    async def kept(self, window_s: float) -> AsyncIterator[tuple[Scope, UnkeyedCall, LedgerRow, Claimed]]:
-        """Go through what a former life left to be adopted, or to be told; doubts are settled on the way.
+    async def kept(
+        self, window_s: float, limit: int
+    ) -> AsyncIterator[tuple[Scope, UnkeyedCall, LedgerRow, Claimed]]:
+        """Go through what former lives left to be adopted, or to be told; it is this process's from now on.
 
-        Raises what the ledger raises.
+        Doubts are settled on the way.  At most `limit` are taken.  Raises what the ledger raises.
         """
         after = b""
-        now = time.time()
-        while page := await self._ledger.kept_calls(after):
-            for call in page:
-                after = call.key
-                scope, key = read_unkeyed(call.key)
-                row: LedgerRow | None = call.row
-                is_open = call.row.state in (RowState.INTENDED, RowState.CANCELLING)
-                if is_open and call.row.fence != self._ledger.fence:
-                    row = await self._settle_orphan(scope, key, call.row)
-                elif is_open or call.row.delivered or call.row.changed_at < now - window_s:
-                    continue
-                if row is not None and row.state is RowState.SETTLED:
+        since = time.time() - window_s
+        while limit > 0 and (page := await self._ledger.kept_calls(after)):
+            after = page[-1].key
+            wanted = [call for call in page if _is_kept(call.row, since)][:limit]
+            # All of a page together: they share their commits.
+            for call, taking in [(call, self._ledger.take_call(call)) for call in wanted]:
+                row = await taking
+                if row is not None:
+                    limit -= 1
+                    scope, key = read_unkeyed(call.key)
                     yield scope, key, row, _claimed(call.key, row)
 
-    async def _settle_orphan(self, scope: Scope, key: UnkeyedCall, row: LedgerRow) -> LedgerRow | None:
-        known = await self._ledger.claim(Intent(scope=scope, key=key, kind=RowKind.CALL, label=row.label))
-        return known.row if isinstance(known, Known) else None
+
+def _is_kept(row: LedgerRow, since: float) -> bool:
+    if row.state in (RowState.INTENDED, RowState.CANCELLING):
+        return True  # if it runs no more, that is a doubt
+    return not row.delivered and row.changed_at >= since
 
 
 def is_doubtful(row: LedgerRow) -> bool:
@@ -108,7 +110,9 @@ def is_doubtful(row: LedgerRow) -> bool:
 
 
 def _claimed(key: bytes, row: LedgerRow) -> Claimed:
-    return Claimed(key=key, attempt=row.attempt, tries=row.tries, fence=row.fence, serial=row.serial)
+    return Claimed(
+        key=key, attempt=row.attempt, tries=row.tries, fence=row.fence, serial=row.serial, run=row.run
+    )
 
 
 def _soon(write: Callable[[], Ticket[None]]) -> None:

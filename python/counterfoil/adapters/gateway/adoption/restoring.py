@@ -1,6 +1,7 @@
 """Brings calls without a key back from the ledger: answers that nobody got, and outcomes that nobody knows.
 
-Done once, when the gateway starts; an equal call adopts them, or is told.
+Done when the gateway starts, and when a process that shares its ledger has died; an equal call adopts them,
+or is told.
 """
 
 from __future__ import annotations
@@ -47,11 +48,9 @@ async def restore(
     adopting: Adopting, journal: Journal, log: ReplayLog, tasks: TaskGroup, *, window_s: float, limit: int
 ) -> None:
     """Take in at most `limit` calls; a ledger that cannot be read is logged, and nothing is restored."""
-    taken = 0
     try:
-        async for scope, key, row, claimed in journal.kept(window_s):
-            if taken < limit and await _take_in(adopting, log, tasks, scope, key, row, claimed):
-                taken += 1
+        async for scope, key, row, claimed in journal.kept(window_s, limit):
+            await _take_in(adopting, log, tasks, scope, key, row, claimed)
     except LedgerError as failure:
         note_failure(failure)
 
@@ -64,19 +63,19 @@ async def _take_in(
     key: UnkeyedCall,
     row: LedgerRow,
     claimed: Claimed,
-) -> bool:
+) -> None:
     message = read_rpc(row.result) if row.result is not None else None
     request_id = id_of(message) if message is not None else None
     is_doubt = is_doubtful(row)
     if not is_doubt and (row.result is None or request_id is None):
-        return False
+        return
     own_id = request_id if request_id is not None else f"kept-{key.number}"
     try:
         stream = await CallStream.open(log, scope, [own_id])
         if row.result is not None and not is_doubt:
             await stream.append([row.result])
     except CounterfoilError:
-        return False  # the store takes no more
+        return  # the store takes no more
     entry = AdoptableCall(
         identity=key.identity,
         tool=row.label,
@@ -94,4 +93,3 @@ async def _take_in(
     if is_doubt:
         work.doubt = InbandError(request_id=own_id, why=Why.INTENDED, executed=Executed.UNKNOWN)
     adopting.take_in(entry, work, tasks)
-    return True

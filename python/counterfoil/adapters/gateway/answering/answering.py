@@ -140,6 +140,10 @@ class Answering:
         else:
             await exchange.pass_on()
 
+    def has_keyed_run(self, key: bytes) -> bool:
+        """Whether the run under a stored key is in flight here."""
+        return self._ways is not None and self._ways.runs.has_keyed(key)
+
     async def end_scope(self, scope: Scope) -> None:
         """End a session here: its readers, its streams, what is remembered of it."""
         if self._ways is not None:

@@ -14,6 +14,8 @@ from counterfoil.adapters.gateway.exchanges.shared import Shared
 from counterfoil.adapters.gateway.keyed.keyed_calls import KeyedCall, KeyedCalls
 from counterfoil.adapters.gateway.wire.headers import cors_of
 from counterfoil.adapters.gateway.wire.messages import RequestId
+from counterfoil.errors import LedgerError
+from counterfoil.model.ledger_verdicts import ClaimAnswer
 
 
 class CallRuns:
@@ -27,6 +29,16 @@ class CallRuns:
         self._open_calls = open_calls
         self._ends = ends
 
+    def has_keyed(self, key: bytes) -> bool:
+        """Whether the run under a stored key is in flight here."""
+        return self._keyed is not None and self._keyed.has_run(key)
+
+    async def judge(self, keyed: KeyedCall) -> ClaimAnswer | LedgerError | None:
+        """Ask the ledger for a call before it runs, where another process may have it already."""
+        if self._keyed is None or self._shared.across is None:
+            return None
+        return await self._keyed.claim(keyed)
+
     async def run(
         self,
         exchange: Exchange,
@@ -34,8 +46,12 @@ class CallRuns:
         request_ids: tuple[RequestId, ...],
         entry: AdoptableCall | None,
         keyed: KeyedCall | None,
+        judged: ClaimAnswer | LedgerError | None = None,
     ) -> None:
-        """Run a call to its end; a server that does not know its session any more ends that here too."""
+        """Run a call to its end; a server that does not know its session any more ends that here too.
+
+        `judged` is what the ledger said of a keyed one, if it was asked.
+        """
 
         def note_head() -> None:
             self._note_head(exchange, call)
@@ -44,7 +60,7 @@ class CallRuns:
         self._open_calls.add(request_ids, call.stream)
         try:
             if keyed is not None and self._keyed is not None:
-                await self._keyed.run(keyed, call, note_head)
+                await self._keyed.run(keyed, call, note_head, judged)
             elif entry is None:
                 await call.run(note_head)
             else:

@@ -30,6 +30,7 @@ from counterfoil.adapters.gateway.streams.streams import CallStream
 from counterfoil.adapters.gateway.wire.answers import send_answer
 from counterfoil.adapters.gateway.wire.messages import MessageHead
 from counterfoil.errors import RequestOverLimit, RequestRefused, SessionEnded, StoreFull
+from counterfoil.model.ledger_verdicts import Running
 from counterfoil.protocol.call_facts import CallFacts, GivenKey
 from counterfoil.protocol.revisions import Capabilities
 
@@ -73,6 +74,10 @@ class CallWay:
             if await self._elsewhere.adopted(exchange, knows, asked):
                 return
         given = self._asking.given(asked)
+        if given is not None:
+            check_key(exchange, knows, given)
+            if await self._elsewhere.kept_at_home(exchange, exchange.scope_under(knows), given, message):
+                return
         stream = await self._open_stream(exchange, message, knows, asked, given)
         if stream is None:
             return
@@ -88,11 +93,17 @@ class CallWay:
             party = KeyedParty(stream, facts, exchange.upstream, exchange.request)
             keyed = self._under_key(exchange, asked, given, call, party, closing)
             others.append(keyed.following)
+        judged = await self._runs.judge(keyed) if keyed is not None else None
+        if isinstance(judged, Running) and not self._runs.has_keyed(judged.key):
+            if await self._elsewhere.joined(exchange, stream.scope, judged.key):
+                self._closings.drop(call)
+                await stream.end()
+                return
         entry = shared.adoption.enter(inbound, message, knows, asked, call, facts, tasks, closing)
         if entry is not None and not await shared.adoption.record(entry):
             await self._answer_unrecorded(exchange, call, entry)
             return
-        tasks.start_soon(self._runs.run, exchange, call, message.request_ids, entry, keyed)
+        tasks.start_soon(self._runs.run, exchange, call, message.request_ids, entry, keyed, judged)
         if note_requests(facts, message, exchange.request.body) and shared.across is not None:
             shared.across.tell_wish(call.stream.scope, exchange.request.body)
         is_early = knows.has_priming and not message.batch and inbound.accepts_sse and facts.trusts(inbound)
@@ -125,8 +136,6 @@ class CallWay:
         given: GivenKey | None,
     ) -> CallStream | None:
         """Open what keeps the answer; None once the call was relayed without, as the log takes no more."""
-        if given is not None:
-            check_key(exchange, knows, given)
         kind, scope = self._asking.kind_of(message, asked, given), exchange.scope_under(knows)
         try:
             return await kind.open(self._shared.log, scope, message.request_ids)
@@ -165,7 +174,7 @@ class CallWay:
         return KeyedCall(
             facts=asked,
             key=given.key,
-            route=exchange.inbound.target.partition(b"?")[0].decode("latin-1"),
+            route=exchange.route,
             request_id=call.request_id,
             party=party,
             following=Following(party, self._shared.adoption.questions),

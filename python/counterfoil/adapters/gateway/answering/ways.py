@@ -41,6 +41,7 @@ class Ways(msgspec.Struct, frozen=True, kw_only=True):
     asking: Asking
     elsewhere: Elsewhere
     ends: SessionEnds
+    runs: CallRuns
     honours_keys: bool
 
 
@@ -73,5 +74,6 @@ def make_ways(
         asking=asking,
         elsewhere=elsewhere,
         ends=ends,
+        runs=runs,
         honours_keys=honours_keys,
     )

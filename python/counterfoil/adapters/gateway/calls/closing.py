@@ -120,5 +120,9 @@ class Closings:
         """Return the call whose stream this is, while its grace lasts."""
         return self._by_stream.get((scope, token))
 
+    def drop(self, call: Call) -> None:
+        """Forget a call that is not made here after all."""
+        self._forget((call.stream.scope, call.stream.token))
+
     def _forget(self, place: tuple[Scope, StreamToken]) -> None:
         self._by_stream.pop(place, None)

@@ -41,6 +41,13 @@ def refused_unrecorded(request_id: RequestId) -> WholeAnswer:
     return WholeAnswer(503, headers, write_error(request_id, CODE, text))
 
 
+def refused_away(request_id: RequestId) -> WholeAnswer:
+    """Return the answer to a call whose key belongs to another host that is not reached."""
+    text = "the host that keeps this key cannot be reached: the call was not executed"
+    headers = ((b"content-type", b"application/json"), (b"retry-after", b"5"))
+    return WholeAnswer(503, headers, write_error(request_id, CODE, text))
+
+
 def note_failure(failure: LedgerError) -> None:
     """Log that the ledger refused a write; its class says why."""
     _LOGGER.error("%s", json.dumps({"event": "ledger-failure", "what": type(failure).__name__}))

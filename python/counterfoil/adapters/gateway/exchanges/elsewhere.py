@@ -9,15 +9,17 @@ from contextlib import suppress
 
 from counterfoil.adapters.gateway.across.across import SETTLED
 from counterfoil.adapters.gateway.calls.open_calls import OpenCalls, cancelled_id
+from counterfoil.adapters.gateway.calls.settlements import refused_away
 from counterfoil.adapters.gateway.exchanges.exchange import Exchange
 from counterfoil.adapters.gateway.exchanges.shared import Shared
 from counterfoil.adapters.gateway.wire.answers import send_answer
-from counterfoil.adapters.gateway.wire.messages import RequestId
+from counterfoil.adapters.gateway.wire.messages import MessageHead, RequestId
 from counterfoil.adapters.peers.carrying import Reached
 from counterfoil.adapters.peers.owners import Place
 from counterfoil.errors import PeerBroken
+from counterfoil.model.ledger_keys import CallKey, encode_key
 from counterfoil.native import Scope
-from counterfoil.protocol.call_facts import CallFacts
+from counterfoil.protocol.call_facts import CallFacts, GivenKey
 from counterfoil.protocol.revisions import Capabilities
 
 
@@ -59,6 +61,33 @@ class Elsewhere:
         if identity is None or adoption.has_offer(identity):
             return False
         return await self._across.forward_identical(exchange.passing(scope), identity)
+
+    async def kept_at_home(
+        self, exchange: Exchange, scope: Scope, given: GivenKey, message: MessageHead
+    ) -> bool:
+        """Leave a keyed call to the one place among all hosts that its key belongs to.
+
+        Each host has a ledger of its own: where the key's cannot be reached, the call is refused and not made.
+        """
+        if self._across is None or exchange.via is not None or message.request_id is None:
+            return False
+        home = self._across.home_of_key(encode_key(scope, CallKey(route=exchange.route, key=given.key)))
+        if home is None:
+            return False
+        if await self._across.forward(exchange.passing(scope), home):
+            return True
+        if self._across.peers.members.is_own_replica(home):
+            return False  # its ledger is ours too
+        refusal = refused_away(message.request_id)
+        await send_answer(exchange.send, refusal.status, refusal.headers, refusal.body)
+        return True
+
+    async def joined(self, exchange: Exchange, scope: Scope, key: bytes) -> bool:
+        """Leave a keyed call to the process that runs it under the same key; False where none says so."""
+        if self._across is None or exchange.via is not None:
+            return False
+        place = await self._across.who_runs_key(key)
+        return place is not None and await self._across.forward(exchange.passing(scope), place)
 
     async def cancelled(self, exchange: Exchange, scope: Scope) -> bool:
         """Leave a cancellation to the process that runs the call; False where nobody else does."""

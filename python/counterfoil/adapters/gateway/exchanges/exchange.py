@@ -33,6 +33,11 @@ class Exchange(msgspec.Struct, frozen=True):
     """Which process passed it on: then it is answered here, and goes no further."""
 
     @property
+    def route(self) -> str:
+        """What keys of calls are told apart by, beside whose they are."""
+        return self.inbound.target.partition(b"?")[0].decode("latin-1")
+
+    @property
     def has_scope(self) -> bool:
         """Whether anything tells its caller from others."""
         return self.inbound.session is not None or self.identity.principal is not None

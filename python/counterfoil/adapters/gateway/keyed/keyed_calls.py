@@ -21,7 +21,7 @@ from counterfoil.adapters.gateway.wire.rewriting import read_rpc, with_id
 from counterfoil.errors import LedgerError, StaleAttempt
 from counterfoil.model.ledger_keys import CallKey
 from counterfoil.model.ledger_rows import LedgerRow, RowKind
-from counterfoil.model.ledger_verdicts import Asked, Claimed, Conflict, Expired, Known, Running
+from counterfoil.model.ledger_verdicts import Asked, ClaimAnswer, Claimed, Conflict, Expired, Known, Running
 from counterfoil.model.tokens import Executed, Why
 from counterfoil.protocol.call_facts import CallFacts
 from counterfoil.protocol.continuity import CallToken
@@ -29,6 +29,9 @@ from counterfoil.protocol.inband_error import CODE
 from counterfoil.protocol.ledger_steps import Intent
 from counterfoil.protocol.unreadable import UNREADABLE
 from counterfoil.stores.ledger_interface import Ledger
+
+#: How often the ledger is asked again about a run that no process says to have.
+_LOOK_S = 0.05
 
 
 class KeyedCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,31 +70,57 @@ class KeyedCalls:
         self._settle_s = settle_s
         self._runs: dict[bytes, _Run] = {}
 
-    async def run(self, keyed: KeyedCall, call: Call, on_head: OnHead) -> None:
-        """Answer a call: by making it, or by what its key stands for.  It raises nothing of the ledger's."""
-        stream = keyed.party.stream
+    def has_run(self, key: bytes) -> bool:
+        """Whether the run under a stored key is in flight here."""
+        return key in self._runs
+
+    async def claim(self, keyed: KeyedCall) -> ClaimAnswer | LedgerError:
+        """Ask the ledger for a call; its failure is told as one, so that nothing is sent."""
         intent = Intent(
-            scope=stream.scope,
+            scope=keyed.party.stream.scope,
             key=CallKey(route=keyed.route, key=keyed.key),
             kind=RowKind.CALL,
             label=keyed.facts.tool[:128],
             fingerprint=keyed.facts.fingerprint,
             round=keyed.facts.round,
         )
+        try:
+            return await self._ledger.claim(intent)
+        except LedgerError as failure:
+            note_failure(failure)
+            return failure
+
+    async def run(
+        self,
+        keyed: KeyedCall,
+        call: Call,
+        on_head: OnHead,
+        answer: ClaimAnswer | LedgerError | None = None,
+    ) -> None:
+        """Answer a call: by making it, or by what its key stands for.  It raises nothing of the ledger's.
+
+        `answer` is the ledger's, where it was asked already.
+        """
+        stream = keyed.party.stream
+        waited_s = 0.0
         while True:
-            try:
-                answer = await self._ledger.claim(intent)
-            except LedgerError as failure:
-                note_failure(failure)
-                await call.refuse(refused_unrecorded(keyed.request_id))
-                return
+            if answer is None:
+                answer = await self.claim(keyed)
             match answer:
+                case LedgerError():
+                    await call.refuse(refused_unrecorded(keyed.request_id))
+                    return
                 case Claimed():
                     await self._make(answer, keyed, call, on_head)
                     return
                 case Running():
-                    run = self._runs.get(answer.key)
+                    run, answer = self._runs.get(answer.key), None
                     if run is not None and await self._follow(run, keyed, call):
+                        continue
+                    if run is None and waited_s < self._settle_s:
+                        # Another process has it, and ends it, or has just died: the ledger will say which.
+                        waited_s += _LOOK_S
+                        await anyio.sleep(_LOOK_S)
                         continue
                     await _tell(stream, call, call.error(Why.INTENDED, Executed.UNKNOWN), CallToken.STORED)
                 case Known():

@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -37,6 +37,23 @@ class PeerCounters(Protocol):
 
     @property
     def taken(self) -> TakenCounters: ...
+
+
+@runtime_checkable
+class SharedLedger(Protocol):
+    """A ledger that several processes share, as far as one of them can say how it stands."""
+
+    @property
+    def is_owner(self) -> bool: ...
+
+    @property
+    def is_reachable(self) -> bool: ...
+
+    @property
+    def waits(self) -> int: ...
+
+    @property
+    def counts(self) -> dict[str, int]: ...
 
 
 class Metrics:
@@ -112,6 +129,17 @@ def write_peer_metrics(peers: PeerCounters) -> bytes:
         *_family("forwards_total", "counter", _pairs(("outcome",), peers.counts)),
         *_family("peer_requests_total", "counter", _pairs(("kind",), taken.requests)),
         *_family("peer_refusals_total", "counter", _pairs(("why",), taken.refused)),
+    ]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def write_ledger_metrics(ledger: SharedLedger) -> bytes:
+    """Return how a ledger that is shared stands; added up, `ledger_owner` is 1 while it has one."""
+    lines = [
+        *_family("ledger_owner", "gauge", [("", int(ledger.is_owner))]),
+        *_family("ledger_reachable", "gauge", [("", int(ledger.is_reachable))]),
+        *_family("ledger_waiting", "gauge", [("", ledger.waits)]),
+        *_family("ledger_channel_total", "counter", _pairs(("what",), Counter(ledger.counts))),
     ]
     return ("\n".join(lines) + "\n").encode()
 

@@ -1,0 +1,119 @@
+"""One ledger for two worker processes: keyed calls through a real gateway whose workers are killed with -9.
+
+One worker owns the file, the other one asks it.  Whichever dies, no call has two effects, and every doubtful
+one is reported, by the `ledger` program too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from counterfoil.testing.link import open_link
+from interop.gateways import Gateway, start_gateway
+from interop.keyed import OF_USERS, Caller, CutFirst, call_all, client, doubts, until
+from interop.processes import Orders
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
+
+
+class Host:
+    """A gateway of two workers with one ledger."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ledger = folder / "calls.db"
+        self.admin = folder / "admin.sock"
+        self.options = [*OF_USERS, "--workers", "2", "--ledger", str(self.ledger)]
+        self.options += ["--admin", f"unix:{self.admin}"]
+
+    async def status(self) -> dict[str, Any]:
+        transport = httpx2.AsyncHTTPTransport(uds=str(self.admin))
+        async with httpx2.AsyncClient(transport=transport) as http:
+            return dict((await http.get("http://admin/status")).json())
+
+    async def metric(self, name: str) -> float:
+        transport = httpx2.AsyncHTTPTransport(uds=str(self.admin))
+        async with httpx2.AsyncClient(transport=transport) as http:
+            text = (await http.get("http://admin/metrics")).text
+        return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(name))
+
+    async def kill(self, worker: int) -> None:
+        """End a worker as the kernel does, and wait until another life has its place."""
+        before = (await self.status())["workers"][worker - 1]
+        os.kill(before["process"], signal.SIGKILL)
+        with anyio.fail_after(30):
+            while True:
+                after = (await self.status())["workers"][worker - 1]
+                if after["ready"] and after["process"] != before["process"]:
+                    return
+                await anyio.sleep(0.02)
+
+
+def owner_of(gateway: Gateway) -> int:
+    """Return the worker that owns the ledger now, as the log says."""
+    said = [json.loads(line) for line in gateway.log if '"ledger-owner"' in line]
+    return int(said[-1]["worker"])
+
+
+async def test_each_of_many_calls_at_two_workers_has_one_effect(
+    tmp_path: Path, orders: Orders, scaled: Callable[[int, int], int]
+) -> None:
+    keys = [f"{tmp_path.name}-{number}" for number in range(scaled(60, 1_000))]
+    host = Host(tmp_path)
+    with start_gateway(orders.server, "asyncio", *host.options) as gateway:
+        async with open_link(gateway.port, plan=CutFirst()) as link, client() as http:
+            caller = Caller(http, f"{link.url}/mcp")
+            answers = await call_all(caller, keys)
+            assert len(link.cuts) == len(keys)
+        assert await host.metric("counterfoil_ledger_owner") == 1
+        assert await host.metric("counterfoil_ledger_reachable") == 2
+        # The program reads beside the owner, whichever process that is.
+        assert doubts(host.ledger) == set()
+    assert all(f"receipt ☂ {key}" in str(answers[key]["result"]) for key in keys)
+    assert [key for key in keys if orders.count_effects(key) != 1] == []
+    assert caller.acknowledged >= {"detach", "stored"}
+
+
+@pytest.mark.parametrize("victim", ["owner", "guest"])
+async def test_a_worker_is_killed_and_no_call_has_two_effects_and_every_doubtful_one_is_reported(
+    tmp_path: Path, orders: Orders, scaled: Callable[[int, int], int], victim: str
+) -> None:
+    keys = [f"{tmp_path.name}-{number}" for number in range(scaled(200, 1_000))]
+    host = Host(tmp_path)
+    answers: dict[str, dict[str, Any]] = {}
+    with start_gateway(orders.server, "asyncio", *host.options) as gateway:
+        async with (
+            client() as http,
+            open_link(gateway.port, plan=CutFirst()) as link,
+            anyio.create_task_group() as tasks,
+        ):
+            caller = Caller(http, f"{link.url}/mcp", pause_ms=200)
+
+            async def collect() -> None:
+                answers.update(await call_all(caller, keys))
+
+            tasks.start_soon(collect)
+            for _ in range(2):
+                done = sum(map(orders.count_effects, keys))
+                await until(lambda done=done: sum(map(orders.count_effects, keys)) >= done + 15)
+                owner = owner_of(gateway)
+                await host.kill(owner if victim == "owner" else 3 - owner)
+            await until(lambda: len(answers) == len(keys))
+        in_doubt = {key for key, answer in answers.items() if "error" in answer}
+        assert in_doubt <= doubts(host.ledger)
+        takeovers = sum('"ledger-owner"' in line for line in gateway.log) - 1
+        assert takeovers == (2 if victim == "owner" else 0)
+    effects = {key: orders.count_effects(key) for key in keys}
+    assert [key for key, count in effects.items() if count > 1] == []
+    assert all(effects[key] == 1 for key in keys if key not in in_doubt)
+    for key in in_doubt:
+        assert answers[key]["error"]["data"]["io.counterfoil"]["executed"] == "unknown", answers[key]
+    assert doubts(host.ledger) >= in_doubt
+    assert in_doubt, "the kills came when nothing was under way: they prove nothing"
