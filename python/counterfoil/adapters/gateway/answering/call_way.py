@@ -94,11 +94,11 @@ class CallWay:
             keyed = self._under_key(exchange, asked, given, call, party, closing)
             others.append(keyed.following)
         judged = await self._runs.judge(keyed) if keyed is not None else None
-        if isinstance(judged, Running) and not self._runs.has_keyed(judged.key):
-            if await self._elsewhere.joined(exchange, stream.scope, judged.key):
-                self._closings.drop(call)
-                await stream.end()
-                return
+        away = judged.key if isinstance(judged, Running) and not self._runs.has_keyed(judged.key) else None
+        if away is not None and await self._elsewhere.joined(exchange, stream.scope, away):
+            self._closings.drop(call)
+            await stream.end()
+            return
         entry = shared.adoption.enter(inbound, message, knows, asked, call, facts, tasks, closing)
         if entry is not None and not await shared.adoption.record(entry):
             await self._answer_unrecorded(exchange, call, entry)

@@ -67,7 +67,7 @@ class Elsewhere:
     ) -> bool:
         """Leave a keyed call to the one place among all hosts that its key belongs to.
 
-        Each host has a ledger of its own: where the key's cannot be reached, the call is refused and not made.
+        Each host has a ledger of its own: where the key's cannot be reached, it is refused, not made.
         """
         if self._across is None or exchange.via is not None or message.request_id is None:
             return False
