@@ -43,7 +43,17 @@ SHARES: tuple[tuple[str, int, tuple[str, ...]], ...] = (
             "tests/programs/test_tail.py",
         ),
     ),
-    ("workers", 180, ("tests/workers", "tests/adapters/test_peers.py", "tests/adapters/test_workers.py")),
+    (
+        "workers",
+        180,
+        (
+            "tests/workers",
+            "tests/adapters/test_host_ledger.py",
+            "tests/adapters/test_peers.py",
+            "tests/adapters/test_workers.py",
+            "tests/interop/test_shared_ledger.py",
+        ),
+    ),
     ("gateway", 480, ("tests/adapters", "tests/programs", "tests/interop")),
 )
 
