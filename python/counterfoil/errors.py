@@ -292,6 +292,10 @@ class NotApplied(CounterfoilError):
         return str(self.args[0])
 
 
+class OutOfTurn(NotApplied):
+    """A transactional handler was not run, because the work that it was to follow is not completed."""
+
+
 class Indeterminate(CounterfoilError):
     """The effect may or may not have happened; it is never run again by itself.
 

@@ -72,8 +72,10 @@ class Handlers:
         `kind` is what it promises:
 
         - `"transactional"`: a plain function of `(transaction, delivery)`, all of whose work goes through
-          `transaction`; exactly once.  With `prepare`, an async function without effects that runs before,
-          it gets that one's value as a third argument.
+          `transaction`; exactly once.  Events that wait share a commit, in their order, and the function
+          is called again where a commit is undone.  With `prepare`, an async function without effects that
+          runs before, it gets that one's value as a third argument, and waits for the commit of the event
+          before it.
         - `"idempotent"`: plain or async, of `(delivery, *, idempotency_key)`; it passes the key on to a sink
           that applies it once, so it may be run again.
         - `"at_most_once"`: plain or async, of `(delivery)`; never run twice, and a doubt is reported.

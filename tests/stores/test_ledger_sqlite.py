@@ -32,6 +32,7 @@ from counterfoil.errors import (
     LedgerReadOnly,
     LedgerSchemaNewer,
     LedgerStalled,
+    OutOfTurn,
     ReentrantCall,
     TransactionControlRefused,
     TransactionLost,
@@ -337,6 +338,40 @@ async def test_a_lone_handler_that_raises_leaves_nothing_and_the_ledger_goes_on(
     ]
     assert (skipped and skipped.processed, based and based.processed) == (1, 0)
     assert read(path, "select sku from stock") == [("kept",)]
+
+
+@pytest.mark.anyio
+async def test_work_that_follows_another_is_run_behind_it_or_not_at_all(path: Path) -> None:
+    def fail(_transaction: Transaction) -> None:
+        raise ValueError("no")
+
+    async with SqliteLedger(path) as ledger:
+        gate = threading.Event()
+        held = ledger.apply(intent("gate"), lambda transaction: gate.wait(10))
+        good = [ledger.apply(intent("good", 1), insert("g1"), after=held)]
+        good.append(ledger.apply(intent("good", 2), insert("g2"), after=good[0]))
+        copy = ledger.apply(intent("good", 1), insert("copy"), after=good[1])
+        good.append(ledger.apply(intent("good", 3), insert("g3"), after=copy))
+        bad = [ledger.apply(intent("bad", 1), fail)]
+        bad += [ledger.apply(intent("bad", 2), insert("b2"), after=bad[0])]
+        bad += [ledger.apply(intent("bad", 3), insert("b3"), after=bad[1])]
+        taken_back = ledger.apply(intent("other", 1), insert("o1"))
+        behind = ledger.apply(intent("other", 2), insert("o2"), after=taken_back)
+        assert taken_back.withdraw()
+        gate.set()
+        assert [type(await ticket) for ticket in (*good, copy)] == [Settled, Settled, Settled, Known]
+        with pytest.raises(ValueError, match="no"):
+            await bad[0]
+        for ticket in (*bad[1:], behind):
+            with pytest.raises(OutOfTurn):
+                await ticket
+            assert ticket.outcome is OutcomeToken.NOT_APPLIED
+        # In a later group it is the same, and what was not run has left no base for the mark.
+        with pytest.raises(OutOfTurn):
+            await ledger.apply(intent("other", 2), insert("o2"), after=bad[0])
+        assert await ledger.mark(SCOPE, server="s", stream="other") is None
+        assert isinstance(await ledger.apply(intent("good", 4), insert("g4"), after=good[0]), Settled)
+    assert [sku for (sku,) in read(path, "select sku from stock order by sku")] == ["g1", "g2", "g3", "g4"]
 
 
 @pytest.mark.anyio

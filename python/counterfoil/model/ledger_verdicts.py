@@ -87,6 +87,17 @@ class Settled(LedgerAnswer, frozen=True, kw_only=True, gc=False, tag="settled"):
     processed: int | None = None
 
 
+def is_completed(answer: ClaimAnswer | Settled) -> bool:
+    """Say whether the effect is there, by this run or by an earlier one; what comes next may follow."""
+    match answer:
+        case Settled():
+            return answer.row.outcome is OutcomeToken.COMPLETED
+        case Known():
+            return answer.row is None or answer.row.outcome is OutcomeToken.COMPLETED
+        case _:
+            return False
+
+
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """One row as an operator sees it; hand it back to `resolve`."""
 

@@ -104,9 +104,17 @@ class Ledger(LedgerReads, Protocol):
         ...
 
     def apply(
-        self, intent: Intent, handler: Callable[[Transaction], object]
+        self,
+        intent: Intent,
+        handler: Callable[[Transaction], object],
+        *,
+        after: Ticket[ClaimAnswer | Settled] | None = None,
     ) -> Ticket[ClaimAnswer | Settled]:
-        """Run a transactional handler and write its outcome and the mark in the same commit."""
+        """Run a transactional handler and write its outcome and the mark in the same commit.
+
+        With `after`, work given before, the handler is run only if that is completed, and may share its
+        commit; else the ticket raises OutOfTurn, and nothing was run.
+        """
         ...
 
     def record(self, intent: Intent, settlement: Settlement) -> Ticket[ClaimAnswer | Settled]:

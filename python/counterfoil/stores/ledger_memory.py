@@ -20,7 +20,7 @@ from counterfoil.errors import CounterfoilError, ForkedHandle, LedgerClosed, Uns
 from counterfoil.limits import Limits
 from counterfoil.model.ledger_keys import EventPlace
 from counterfoil.model.ledger_rows import LedgerRow, StreamMark
-from counterfoil.model.ledger_verdicts import Claimed
+from counterfoil.model.ledger_verdicts import ClaimAnswer, Claimed, Settled
 from counterfoil.model.tokens import HandlerKind
 from counterfoil.native import Scope
 from counterfoil.protocol import ledger_steps as steps
@@ -174,7 +174,13 @@ class MemoryLedger(SteppedLedger):
 
     # --- work ---
 
-    def apply(self, intent: Intent, handler: Callable[[Transaction], object]) -> NoReturn:
+    def apply(
+        self,
+        intent: Intent,
+        handler: Callable[[Transaction], object],
+        *,
+        after: Ticket[ClaimAnswer | Settled] | None = None,
+    ) -> NoReturn:
         """Refuse: there is no transaction that a handler's work could share."""
         raise UnsafeHandler("a transactional handler needs a ledger with transactions: use SqliteLedger")
 

@@ -97,12 +97,16 @@ class Ticket(Generic[T]):
     def withdraw(self) -> bool:
         """Take the work back if nobody has begun it: True means that it certainly will not happen."""
         with self._lock:
-            if self._begun or self._outcome is not None:
+            if self._begun or self._outcome is not None or not self._let_go():
                 return False
             self._outcome = OutcomeToken.NOT_APPLIED
             self._value, self._error = self._withdrawn()
             wakers, self._wakers = self._wakers, ()
         wake(wakers)
+        return True
+
+    def _let_go(self) -> bool:
+        """Say whether work that nobody has begun can still be taken back."""
         return True
 
     def _withdrawn(self) -> tuple[T | None, BaseException | None]:

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any, Literal, TypeVar
 
-from counterfoil.errors import CounterfoilError, LedgerBusy, LedgerClosed, LedgerFailed
+from counterfoil.errors import CounterfoilError, LedgerBusy, LedgerClosed, LedgerFailed, OutOfTurn
 from counterfoil.limits import Limits
 from counterfoil.model.ledger_keys import EventPlace
-from counterfoil.model.ledger_verdicts import ClaimAnswer, Claimed, Known, Settled
+from counterfoil.model.ledger_verdicts import ClaimAnswer, Claimed, Known, Settled, is_completed
 from counterfoil.model.tokens import HandlerKind, OutcomeToken
 from counterfoil.native import Scope
 from counterfoil.protocol import ledger_steps as steps
@@ -130,7 +130,11 @@ class SimulatedLedger(SteppedLedger):
         return self._put(lambda state, moment: step(state.book, moment))
 
     def apply(
-        self, intent: Intent, handler: Callable[[Transaction], object]
+        self,
+        intent: Intent,
+        handler: Callable[[Transaction], object],
+        *,
+        after: Ticket[ClaimAnswer | Settled] | None = None,
     ) -> Ticket[ClaimAnswer | Settled]:
         def step(state: State, moment: Moment) -> ClaimAnswer | Settled:
             begun = steps.begin(state.book, moment, intent)
@@ -138,10 +142,16 @@ class SimulatedLedger(SteppedLedger):
                 row = begun.row if isinstance(begun, Known) else None
                 is_own = row is not None and (row.serial, row.fence) == (moment.serial, moment.fence)
                 return Settled(key=begun.key, row=row) if is_own and row is not None else begun
+            if after is not None and not self._is_completed(after):
+                raise OutOfTurn("the work before it is not completed")
             handler(SimulatedTransaction(state))
             return steps.settle_begun(state.book, moment, begun, _COMPLETED)
 
         return self._put(step)
+
+    @staticmethod
+    def _is_completed(work: Ticket[ClaimAnswer | Settled]) -> bool:
+        return work.outcome is OutcomeToken.COMPLETED and is_completed(work.result())
 
     def skip(self, scope: Scope, place: EventPlace) -> None:
         self._put_step(lambda book, moment: steps.skip(book, moment, scope, place))

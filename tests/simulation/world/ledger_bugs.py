@@ -31,6 +31,9 @@ LEDGER_BUGS: dict[str, Callable[[], Patches]] = {
     "a doubt is run again": lambda: [(claiming, "decide_dispatch", _runs_in_doubt)],
     "a step does not know its own row again": lambda: [(claiming, "is_own", lambda *_: False)],
     "what is acknowledged may not be synced": lambda: [(SimulatedLedger, "syncs_first", False)],
+    "what follows a failure is run all the same": lambda: [
+        (SimulatedLedger, "_is_completed", staticmethod(lambda work: True))
+    ],
     "a sink's key is that of the run": lambda: [
         (dispatcher_run, "_sink_key", lambda intent: f"run-{next(_keys)}")
     ],

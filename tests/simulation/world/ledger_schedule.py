@@ -307,13 +307,23 @@ class LedgerSchedule(Schedule):
                 if known := self.by_position.get((key, mark.epoch, at)):
                     self._check_passed(known, at, after)
         self._check_once(after)
+        self._check_effects_follow(before, after)
 
     def _check_passed(self, known: list[EventPlace], position: int, state: State) -> None:
         """Several events had this position where a tail was rewritten; the mark passes one of them."""
         row = state.book.row(encode_key(SCOPE, known[-1]))
         is_parked = row is not None and row.outcome in (OutcomeToken.FAILED, OutcomeToken.INDETERMINATE)
         if not is_parked and not any(self._has_effect(self.by_place[at], state) for at in known):
-            raise Broken(f"I1: the mark passes {position}, and nothing was done for it")
+            raise Broken(f"I1: {position} is passed, and nothing was done for it")
+
+    def _check_effects_follow(self, before: State, after: State) -> None:
+        """I1: no transactional effect comes before what became of the event before it."""
+        for number in after.effects[len(before.effects) :]:
+            for at, happening in self.by_place.items():
+                stream = encode_stream(SCOPE, SERVER, at.stream)
+                known = self.by_position.get((stream, at.epoch, at.position - 1))
+                if happening.number == number and known:
+                    self._check_passed(known, at.position - 1, after)
 
     def _has_effect(self, happening: Happening, state: State) -> bool:
         match self.handler_kind:

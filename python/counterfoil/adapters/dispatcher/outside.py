@@ -16,6 +16,7 @@ import msgspec
 from counterfoil.adapters.dispatcher.reports import DispatchReport, DispatchTicket, refusal_of
 from counterfoil.adapters.dispatcher.run import Run, RunTools, failure_of
 from counterfoil.errors import CounterfoilError, LedgerBusy, LedgerFailed, NotApplied
+from counterfoil.handlers import Delivery
 from counterfoil.model.ledger_verdicts import ClaimAnswer, Claimed, Running, Settled
 from counterfoil.model.tokens import HandlerKind, OutcomeToken
 from counterfoil.protocol.dispatch_machine import State, Step
@@ -77,7 +78,11 @@ class OutsideRuns:
             else:
                 # The key is free again, and the next run is one like the first.
                 await self._settle(run, claimed, _NOT_APPLIED, error)
-                await self._tools.back_off(attempt)
+                try:
+                    await self._tools.back_off(attempt)
+                except anyio.get_cancelled_exc_class():
+                    self._reporter.finish(run.ticket, refusal_of(run.delivery, "cancelled"))
+                    raise
                 run.step(Step.KEY_FREED)
                 run.has_outside_effect = False
                 answer = await self._claim(run)
@@ -206,7 +211,13 @@ class OutsideRuns:
                     self._ledger.abandon(claimed)
                     raise
                 run.step(Step.COMMIT_REPEATED)
-                await self._tools.back_off(attempt)
+                try:
+                    await self._tools.back_off(attempt)
+                except anyio.get_cancelled_exc_class():
+                    run.step(Step.STORE_FAILED)
+                    self._ledger.abandon(claimed)
+                    self._reporter.finish(run.ticket, _unwritten(run.delivery, error))
+                    raise
                 continue
             except anyio.get_cancelled_exc_class():
                 # Too late to cancel: the handler has returned, and its outcome is on its way.
@@ -224,6 +235,18 @@ class OutsideRuns:
         if work.outcome is not OutcomeToken.COMPLETED:
             report = msgspec.structs.replace(report, outcome=OutcomeToken.INDETERMINATE, why="store")
         self._reporter.finish(ticket, report)
+
+
+def _unwritten(delivery: Delivery, error: BaseException | None) -> DispatchReport:
+    """Report a run whose outcome could not be written before it was cancelled."""
+    return DispatchReport(
+        delivery=delivery,
+        outcome=OutcomeToken.INDETERMINATE,
+        why="store",
+        evidence="the handler has returned, and what became of it was not written",
+        ends_stream=True,
+        error=error,
+    )
 
 
 def _doubt_of(error: BaseException) -> Settlement:

@@ -52,6 +52,15 @@ class DispatchTicket(Ticket[DispatchReport]):
         super().__init__()
         self._delivery = delivery
         self._scope: anyio.CancelScope | None = None
+        #: The event's work, where the ledger has it before its turn.
+        self.early: Ticket[ClaimAnswer | Settled] | None = None
+
+    def give_early(self, give: Callable[[], Ticket[ClaimAnswer | Settled]]) -> bool:
+        """Give the ledger the event's work before its turn; False when it was withdrawn."""
+        with self._lock:
+            if self._outcome is None:
+                self.early = give()
+            return self._outcome is None
 
     def cancel(self) -> None:
         """Cancel the run, from the dispatcher's own loop: not begun means not applied, begun may be a
@@ -59,6 +68,9 @@ class DispatchTicket(Ticket[DispatchReport]):
         """
         if not self.withdraw() and self._scope is not None:
             self._scope.cancel()
+
+    def _let_go(self) -> bool:
+        return self.early is None or self.early.withdraw()
 
     def _withdrawn(self) -> tuple[DispatchReport | None, BaseException | None]:
         return refusal_of(self._delivery, "cancelled"), None

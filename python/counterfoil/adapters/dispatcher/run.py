@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import anyio
 
-from counterfoil.adapters.dispatcher.reports import DispatchTicket, Reporter
+from counterfoil.adapters.dispatcher.reports import DispatchReport, DispatchTicket, Reporter
 from counterfoil.handlers import Delivery, Handler
 from counterfoil.limits import Limits
 from counterfoil.model.ledger_keys import PayloadKey, encode_key, idempotency_key_of
@@ -72,6 +72,7 @@ class RunTools:
             await anyio.sleep(_LOOK_S)
         except anyio.get_cancelled_exc_class():
             run.step(Step.CANCELLED)
+            self.reporter.finish(run.ticket, _doubt_of_copy(run.delivery))
             raise
         run.step(Step.OTHER_RUN_ENDED)
 
@@ -97,6 +98,16 @@ def intent_of(delivery: Delivery, handler: Handler) -> Intent:
 def _sink_key(intent: Intent) -> str:
     """Give the key that a sink sees: of the payload where it names the work, else of the event."""
     return idempotency_key_of(encode_key(intent.scope, intent.payload_key or intent.key))
+
+
+def _doubt_of_copy(delivery: Delivery) -> DispatchReport:
+    return DispatchReport(
+        delivery=delivery,
+        outcome=OutcomeToken.INDETERMINATE,
+        why="cancelled",
+        evidence="another run of this event was under way, and nobody waited for its end",
+        ends_stream=True,
+    )
 
 
 def failure_of(error: BaseException) -> Settlement:

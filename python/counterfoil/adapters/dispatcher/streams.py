@@ -17,7 +17,8 @@ import anyio
 import anyio.abc
 import anyio.lowlevel
 
-from counterfoil.adapters.dispatcher.atomic import AtomicRuns
+from counterfoil.adapters.dispatcher.atomic import AtomicRuns, Work, is_chainable
+from counterfoil.adapters.dispatcher.chain import Chain, Waiting
 from counterfoil.adapters.dispatcher.outside import OutsideRuns
 from counterfoil.adapters.dispatcher.reports import (
     DispatchReport,
@@ -46,10 +47,11 @@ from counterfoil.stores.ledger_interface import Ledger
 class _Stream:
     """The events of one stream that wait, and whether it goes on."""
 
-    __slots__ = ("ended", "is_running", "waiting")
+    __slots__ = ("chain", "ended", "is_running", "waiting")
 
     def __init__(self) -> None:
-        self.waiting: deque[tuple[Delivery, DispatchTicket]] = deque()
+        self.waiting: deque[Waiting] = deque()
+        self.chain = Chain()
         self.is_running = False
         self.ended = ""
 
@@ -122,7 +124,7 @@ class Dispatcher:
             raise LedgerBusy(
                 f"{self._limits.dispatch_queue} events of this stream wait already (Limits.dispatch_queue)"
             )
-        stream.waiting.append((delivery, ticket))
+        stream.waiting.append(Waiting(delivery, ticket))
         if not stream.is_running:
             stream.is_running = True
             self._group.start_soon(self._run_stream, key, stream)
@@ -139,16 +141,18 @@ class Dispatcher:
     async def _run_stream(self, key: bytes, stream: _Stream) -> None:
         try:
             while stream.waiting:
-                delivery, ticket = stream.waiting.popleft()
+                one = stream.waiting.popleft()
+                ticket = one.ticket
+                stream.chain.take_one()
                 if stream.ended:
-                    self._reporter.finish(ticket, refusal_of(delivery, "stream-ended", stream.ended))
+                    self._refuse(one, stream.ended)
                     continue
                 if not ticket.begin():
                     # Withdrawn: a hole must not be passed, so nothing behind it runs either.
                     stream.ended = "cancelled"
                     continue
                 with anyio.CancelScope() as ticket._scope:
-                    report = await self._run_one(delivery, ticket)
+                    report = await self._run_one(stream, one)
                     if report is not None:
                         self._reporter.finish(ticket, report)
                         if report.ends_stream:
@@ -164,22 +168,47 @@ class Dispatcher:
 
     def _refuse_waiting(self, stream: _Stream, why: str) -> None:
         while stream.waiting:
-            delivery, ticket = stream.waiting.popleft()
-            self._reporter.finish(ticket, refusal_of(delivery, "stream-ended", why))
+            self._refuse(stream.waiting.popleft(), why)
+
+    def _refuse(self, one: Waiting, why: str) -> None:
+        if one.run is not None:
+            self._atomic.leave_early(one.run, "stream-ended", why)
+        else:
+            self._reporter.finish(one.ticket, refusal_of(one.delivery, "stream-ended", why))
+
+    def _give_early(self, one: Waiting, after: Work) -> bool:
+        """Give the ledger a waiting event together with the one before it."""
+        handler = self._handlers.find(one.delivery.name)
+        if handler is None or not is_chainable(handler):
+            return False
+        one.run = Run(one.delivery, handler, one.ticket)
+        return self._atomic.give_early(one.run, after)
 
     # --- one event ---
 
-    async def _run_one(self, delivery: Delivery, ticket: DispatchTicket) -> DispatchReport | None:
+    async def _run_one(self, stream: _Stream, one: Waiting) -> DispatchReport | None:
+        delivery = one.delivery
         handler = self._handlers.find(delivery.name)
+        report: DispatchReport | None
         if handler is None:
             self._ledger.skip(delivery.scope, delivery.place)
+            report = DispatchReport(delivery=delivery, outcome=OutcomeToken.COMPLETED, why="no-handler")
+            self._reporter.finish(one.ticket, report)
             await anyio.lowlevel.checkpoint()
-            return DispatchReport(delivery=delivery, outcome=OutcomeToken.COMPLETED, why="no-handler")
-        run = Run(delivery, handler, ticket)
+            return report
+        run = one.run or Run(delivery, handler, one.ticket)
         self._tools.reach("B1")
+
+        def chain_others(work: Work, is_early: bool) -> None:
+            if not is_early:
+                stream.chain.begin_anew(work)
+            stream.chain.extend(stream.waiting, self._give_early)
+
         try:
-            is_atomic = handler.kind is HandlerKind.TRANSACTIONAL
-            report = await (self._atomic.run(run) if is_atomic else self._outside.run(run))
+            if handler.kind is HandlerKind.TRANSACTIONAL:
+                report = await self._atomic.run(run, on_given=chain_others)
+            else:
+                report = await self._outside.run(run)
         except (LedgerError, ForkedHandle, ReentrantCall) as error:
             # The store failed: fail closed.  What the row says decides when the stream is resumed.
             ambiguous = run.has_outside_effect or (isinstance(error, LedgerFailed) and error.ambiguous)

@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 import counterfoil.stores.ledger_sqlite.unsafe as unsafe
-from counterfoil.errors import CounterfoilError, LedgerFenced
-from counterfoil.model.ledger_verdicts import ClaimAnswer, Claimed, Known, Settled
+from counterfoil.errors import CounterfoilError, LedgerFenced, OutOfTurn
+from counterfoil.model.ledger_verdicts import ClaimAnswer, Claimed, Known, Settled, is_completed
 from counterfoil.model.tokens import OutcomeToken
 from counterfoil.protocol import ledger_steps as steps
 from counterfoil.protocol.ledger_steps import Begun, Moment, Settlement
@@ -52,8 +52,8 @@ class Ends:
         #: How long the durable commit took.
         self.commit_s = 0.0
         self.told: list[tuple[Ticket[Any], Any, BaseException | None]] = []
-        #: Jobs whose intents have this commit for themselves; their handlers are to run next.
-        self.again: list[tuple[HandlerJob, Claimed]] = []
+        #: Jobs to run next: with an intent that has this commit for itself, or behind such a one.
+        self.again: list[tuple[HandlerJob, Claimed | None]] = []
         self.wrote = False
 
 
@@ -144,7 +144,8 @@ class Groups:
         self._commit(group)
         group.ends.commit_s = time.monotonic() - began
         for _job, claimed in group.ends.again:
-            self._first_seen.add(claimed.stream or b"")
+            if claimed is not None:
+                self._first_seen.add(claimed.stream or b"")
         return group.ends
 
     def forget(self) -> None:
@@ -192,9 +193,11 @@ class Groups:
         book.begin_step()
         try:
             if isinstance(job, HandlerJob):
-                value = self._run_handler(job, group, moment)
-                if value is None:
+                answer = value = self._run_handler(job, group, moment)
+                if answer is None:
                     return
+                if is_completed(answer):
+                    group.completed.add(job.ticket)
             else:
                 value = job.step(book, moment)
         except sqlite3.Error as error:
@@ -205,24 +208,34 @@ class Groups:
         else:
             told.append((job.ticket, value, None))
 
-    def _run_handler(self, job: HandlerJob, group: _Group, moment: Moment) -> object:
+    def _run_handler(self, job: HandlerJob, group: _Group, moment: Moment) -> ClaimAnswer | Settled | None:
         """Read the row, run the handler, write the outcome; None when its end is noted already."""
-        book, ends = group.book, group.ends
+        book = group.book
         claimed, begun = job.claimed, None
         if claimed is None:
             answer = steps.begin(book, moment, job.intent, job.keys)
             if isinstance(answer, Begun):
                 begun, claimed = answer, answer.claimed
-                if self._needs_own_intent(claimed):
-                    steps.write_intent(book, moment, begun)
-                    ends.again.append((job, claimed))
-                    return None
             elif isinstance(answer, Claimed):
                 # Its intent had reached the disk by a commit that seemed to fail: nothing has run under it.
                 claimed = job.claimed = answer
             else:
                 return _of_this_run(answer, moment)
-        ends.wrote = True
+        if job.after is not None:
+            if job.after in group.deferred:
+                group.defer(job, None)
+                return None
+            # Looked at behind the row: this very run may have been committed already by what seemed to fail.
+            if not group.is_completed(job.after):
+                if job.claimed is not None:
+                    steps.release(book, moment, job.claimed)
+                group.tell(job, OutOfTurn("the work that it was to follow is not completed"))
+                return None
+        if begun is not None and self._needs_own_intent(claimed):
+            steps.write_intent(book, moment, begun)
+            group.defer(job, claimed)
+            return None
+        group.ends.wrote = True
         error = self._call(job, group)
         if error is not None:
             book.undo_step()
@@ -230,7 +243,7 @@ class Groups:
                 steps.release(book, moment, job.claimed)
             else:
                 steps.put_base(book, claimed)
-            ends.told.append((job.ticket, None, error))
+            group.tell(job, error)
             return None
         if begun is not None:
             return steps.settle_begun(book, moment, begun, _COMPLETED)
@@ -296,7 +309,7 @@ class Groups:
 class _Group:
     """One group on its way; `is_shared` where several handlers have to be kept apart by savepoints."""
 
-    __slots__ = ("book", "connection", "ends", "is_shared", "number")
+    __slots__ = ("book", "completed", "connection", "deferred", "ends", "is_shared", "number")
 
     def __init__(
         self, connection: sqlite3.Connection, book: SqliteBook, number: int, is_shared: bool
@@ -306,6 +319,24 @@ class _Group:
         self.number = number
         self.is_shared = is_shared
         self.ends = Ends()
+        #: What others may follow in this very commit, and what they have to wait for.
+        self.completed: set[Ticket[Any]] = set()
+        self.deferred: set[Ticket[Any]] = set()
+
+    def defer(self, job: HandlerJob, claimed: Claimed | None) -> None:
+        """Have a handler run by the next group."""
+        self.ends.again.append((job, claimed))
+        self.deferred.add(job.ticket)
+
+    def tell(self, job: HandlerJob, error: BaseException) -> None:
+        """Note that a handler's work is not done."""
+        self.ends.told.append((job.ticket, None, error))
+
+    def is_completed(self, work: Ticket[Any]) -> bool:
+        """Say whether work that was given before is completed, or will be by this commit."""
+        if work in self.completed:
+            return True
+        return work.outcome is OutcomeToken.COMPLETED and is_completed(work.result())
 
 
 def _keys_of(handlers: list[HandlerJob]) -> list[bytes]:

@@ -27,15 +27,25 @@ class StepJob:
 
 
 class HandlerJob:
-    """A transactional handler; `claimed` is set once its intent has a commit of its own (decision L22)."""
+    """A transactional handler; `claimed` is set once its intent has a commit of its own (decision L22).
 
-    __slots__ = ("claimed", "handler", "intent", "keys", "serial", "ticket")
+    With `after` it is run only behind that work, in the same commit or a later one.
+    """
 
-    def __init__(self, intent: Intent, handler: Callable[[Transaction], object], serial: int) -> None:
+    __slots__ = ("after", "claimed", "handler", "intent", "keys", "serial", "ticket")
+
+    def __init__(
+        self,
+        intent: Intent,
+        handler: Callable[[Transaction], object],
+        serial: int,
+        after: Ticket[Any] | None = None,
+    ) -> None:
         self.intent = intent
         self.keys = keys_of(intent)
         self.handler = handler
         self.serial = serial
+        self.after = after
         self.claimed: Claimed | None = None
         self.ticket: Ticket[Any] = Ticket()
 

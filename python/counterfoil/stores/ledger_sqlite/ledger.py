@@ -181,10 +181,14 @@ class SqliteLedger(SteppedLedger):
     # --- work ---
 
     def apply(
-        self, intent: Intent, handler: Callable[[Transaction], object]
+        self,
+        intent: Intent,
+        handler: Callable[[Transaction], object],
+        *,
+        after: Ticket[ClaimAnswer | Settled] | None = None,
     ) -> Ticket[ClaimAnswer | Settled]:
         """See :meth:`counterfoil.stores.ledger_interface.Ledger.apply`."""
-        return self._outside_handlers().put_handler(intent, handler)
+        return self._outside_handlers().put_handler(intent, handler, after)
 
     def abandon(self, claimed: Claimed) -> None:
         """See :meth:`counterfoil.stores.ledger_interface.Ledger.abandon`."""

@@ -88,9 +88,14 @@ class Writer:
         self._queue.put(job, follows=self.is_own_thread())
         return job.ticket
 
-    def put_handler(self, intent: steps.Intent, handler: Callable[[Transaction], object]) -> Ticket[Any]:
+    def put_handler(
+        self,
+        intent: steps.Intent,
+        handler: Callable[[Transaction], object],
+        after: Ticket[Any] | None,
+    ) -> Ticket[Any]:
         """Queue a transactional handler."""
-        job = HandlerJob(intent, handler, self._groups.next_serial())
+        job = HandlerJob(intent, handler, self._groups.next_serial(), after)
         self._queue.put(job)
         return job.ticket
 
@@ -221,7 +226,8 @@ class Writer:
             self._settings.reach("B7")
         if ends.again:
             for job, claimed in ends.again:
-                job.claimed = claimed
+                if claimed is not None:
+                    job.claimed = claimed
             self._queue.put_back([job for job, _ in ends.again])
         wake([waker for ticket, value, error in ends.told for waker in ticket.settle(value, error)])
 
