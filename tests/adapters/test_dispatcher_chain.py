@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,8 +43,8 @@ def applied(path: Path) -> list[int]:
         shop.close()
 
 
-def delivery(position: int, name: str = "n") -> Delivery:
-    place = EventPlace(server="s", stream="st", epoch="e", position=position, event_id=f"e-{position}")
+def delivery(position: int, name: str = "n", stream: str = "st") -> Delivery:
+    place = EventPlace(server="s", stream=stream, epoch="e", position=position, event_id=f"e-{position}")
     return Delivery(scope=SCOPE, place=place, name=name, data=b"%d" % position)
 
 
@@ -157,6 +158,28 @@ class Gate:
     async def wait_held(self) -> None:
         assert await anyio.to_thread.run_sync(self.held.wait, 10)
         await anyio.wait_all_tasks_blocked()
+
+
+@pytest.mark.anyio
+async def test_a_backlog_of_slow_handlers_holds_up_no_other_stream(path: Path) -> None:
+    """A lone event is in the next group, and a group does not go on with a backlog for long."""
+    handlers, gate = Handlers(), Gate()
+
+    def be_slow(position: int) -> None:
+        gate.pass_first(position)
+        time.sleep(0.005 if position < 100 else 0)
+
+    calls = register(handlers, be_slow)
+    async with SqliteLedger(path) as ledger, Dispatcher(ledger, handlers) as dispatcher:
+        tickets = [dispatcher.dispatch(delivery(position)) for position in range(1, 65)]
+        await gate.wait_held()
+        lone = dispatcher.dispatch(delivery(100, stream="other"))
+        await anyio.wait_all_tasks_blocked()
+        gate.opened.set()
+        assert (await lone).outcome is OutcomeToken.COMPLETED
+        assert set(await outcomes(tickets)) == {"completed"}
+    assert calls.index(100) < 32
+    assert [position for position in applied(path) if position != 100] == list(range(1, 65))
 
 
 @pytest.mark.anyio

@@ -37,6 +37,10 @@ _COMMITS_PER_FENCE = 1 << 32
 #: Rows that are aged out per group, beyond as many as the group writes, and how often where it writes none.
 _SWEEP = 32
 _SWEEP_S = 1.0
+#: For how many commits' time a group goes on with a stream's second and later events, and its bounds.
+_FOLLOW_COMMITS = 4
+_FOLLOW_LEAST_S = 0.001
+_FOLLOW_MOST_S = 0.02
 #: How many commits pass between two looks for other writers; only a warning hangs on it.
 _LOOK_AT_OTHERS = 8
 
@@ -79,6 +83,7 @@ class Groups:
         self._now = 0.0
         self._swept_at = 0.0
         self._has_written_rows = False
+        self._follow_s = _FOLLOW_LEAST_S
         self._first_seen: set[bytes] = set()
         #: The last owner did not end cleanly.
         self.is_after_crash = False
@@ -130,7 +135,11 @@ class Groups:
         if self._data_version is not None and not self.commits % _LOOK_AT_OTHERS:
             self._look_for_others(connection)
         group = _Group(
-            connection, book, self.fence * _COMMITS_PER_FENCE + self.commits + 1, len(handlers) > 1
+            connection,
+            book,
+            number=self.fence * _COMMITS_PER_FENCE + self.commits + 1,
+            is_shared=len(handlers) > 1,
+            follow_until=time.monotonic() + self._follow_s,
         )
         if self._skips:
             self._run_skips(group)
@@ -142,7 +151,8 @@ class Groups:
         self._pass("B5")
         began = time.monotonic()
         self._commit(group)
-        group.ends.commit_s = time.monotonic() - began
+        group.ends.commit_s = commit_s = time.monotonic() - began
+        self._follow_s = min(max(commit_s * _FOLLOW_COMMITS, _FOLLOW_LEAST_S), _FOLLOW_MOST_S)
         for _job, claimed in group.ends.again:
             if claimed is not None:
                 self._first_seen.add(claimed.stream or b"")
@@ -211,6 +221,9 @@ class Groups:
     def _run_handler(self, job: HandlerJob, group: _Group, moment: Moment) -> ClaimAnswer | Settled | None:
         """Read the row, run the handler, write the outcome; None when its end is noted already."""
         book = group.book
+        if job.after is not None and group.is_to_wait(job.after):
+            group.defer(job, None)
+            return None
         claimed, begun = job.claimed, None
         if claimed is None:
             answer = steps.begin(book, moment, job.intent, job.keys)
@@ -221,16 +234,12 @@ class Groups:
                 claimed = job.claimed = answer
             else:
                 return _of_this_run(answer, moment)
-        if job.after is not None:
-            if job.after in group.deferred:
-                group.defer(job, None)
-                return None
-            # Looked at behind the row: this very run may have been committed already by what seemed to fail.
-            if not group.is_completed(job.after):
-                if job.claimed is not None:
-                    steps.release(book, moment, job.claimed)
-                group.tell(job, OutOfTurn("the work that it was to follow is not completed"))
-                return None
+        # Looked at behind the row: this very run may have been committed already by what seemed to fail.
+        if job.after is not None and not group.is_completed(job.after):
+            if job.claimed is not None:
+                steps.release(book, moment, job.claimed)
+            group.tell(job, OutOfTurn("the work that it was to follow is not completed"))
+            return None
         if begun is not None and self._needs_own_intent(claimed):
             steps.write_intent(book, moment, begun)
             group.defer(job, claimed)
@@ -309,19 +318,43 @@ class Groups:
 class _Group:
     """One group on its way; `is_shared` where several handlers have to be kept apart by savepoints."""
 
-    __slots__ = ("book", "completed", "connection", "deferred", "ends", "is_shared", "number")
+    __slots__ = (
+        "book",
+        "completed",
+        "connection",
+        "deferred",
+        "ends",
+        "follow_until",
+        "is_shared",
+        "number",
+    )
 
     def __init__(
-        self, connection: sqlite3.Connection, book: SqliteBook, number: int, is_shared: bool
+        self,
+        connection: sqlite3.Connection,
+        book: SqliteBook,
+        *,
+        number: int,
+        is_shared: bool,
+        follow_until: float,
     ) -> None:
         self.connection = connection
         self.book = book
         self.number = number
         self.is_shared = is_shared
+        self.follow_until = follow_until
         self.ends = Ends()
         #: What others may follow in this very commit, and what they have to wait for.
         self.completed: set[Ticket[Any]] = set()
         self.deferred: set[Ticket[Any]] = set()
+
+    def is_to_wait(self, after: Ticket[Any]) -> bool:
+        """Say whether what follows `after` has to wait for the next group: behind what waits itself, and so
+        that a backlog of slow handlers holds up no other stream's commit.
+        """
+        if after in self.deferred:
+            return True
+        return after in self.completed and time.monotonic() >= self.follow_until
 
     def defer(self, job: HandlerJob, claimed: Claimed | None) -> None:
         """Have a handler run by the next group."""

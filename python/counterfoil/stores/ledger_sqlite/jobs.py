@@ -20,6 +20,8 @@ class StepJob:
 
     __slots__ = ("serial", "step", "ticket")
 
+    after = None
+
     def __init__(self, step: Callable[[Book, Moment], Any], serial: int) -> None:
         self.step = step
         self.serial = serial

@@ -221,7 +221,7 @@ class Writer:
 
     def _commit(self, jobs: list[Job]) -> None:
         ends = self._groups.commit(jobs)
-        self._queue.note_commit(len(jobs), ends.commit_s)
+        self._queue.note_commit(jobs, ends.commit_s)
         if self._settings.reach is not None:
             self._settings.reach("B7")
         if ends.again:
