@@ -24,17 +24,21 @@ _LOOK_S = 0.05
 class Run:
     """One event on its way, and where its dispatch stands in the machine's table."""
 
-    __slots__ = ("delivery", "handler", "has_outside_effect", "intent", "key", "state", "ticket")
+    __slots__ = ("delivery", "handler", "has_outside_effect", "intent", "state", "ticket")
 
     def __init__(self, delivery: Delivery, handler: Handler, ticket: DispatchTicket) -> None:
         self.delivery = delivery
         self.handler = handler
         self.ticket = ticket
         self.intent = intent_of(delivery, handler)
-        self.key = _sink_key(self.intent)
         self.state = State.RECEIVED
         #: The handler has begun and can have done something that no rollback takes back.
         self.has_outside_effect = False
+
+    @property
+    def key(self) -> str:
+        """Give the event's idempotency key as a sink sees it."""
+        return _sink_key(self.intent)
 
     def step(self, *steps: Step) -> None:
         """Walk the table; a step that the state does not know is a bug, and raises."""

@@ -141,23 +141,11 @@ class Dispatcher:
     async def _run_stream(self, key: bytes, stream: _Stream) -> None:
         try:
             while stream.waiting:
-                one = stream.waiting.popleft()
-                ticket = one.ticket
-                stream.chain.take_one()
-                if stream.ended:
-                    self._refuse(one, stream.ended)
-                    continue
-                if not ticket.begin():
-                    # Withdrawn: a hole must not be passed, so nothing behind it runs either.
-                    stream.ended = "cancelled"
-                    continue
-                with anyio.CancelScope() as ticket._scope:
-                    report = await self._run_one(stream, one)
-                    if report is not None:
-                        self._reporter.finish(ticket, report)
-                        if report.ends_stream:
-                            stream.ended = report.why or str(report.outcome)
-                if ticket._scope.cancelled_caught:
+                # One for many events, of which only the one whose turn it is can cancel it.
+                with anyio.CancelScope() as scope:
+                    while stream.waiting and not scope.cancel_called:
+                        await self._run_next(stream, scope)
+                if scope.cancelled_caught:
                     stream.ended = "cancelled"
         finally:
             stream.is_running = False
@@ -165,6 +153,27 @@ class Dispatcher:
                 self._refuse_waiting(stream, stream.ended or "cancelled")
             if not stream.ended:
                 self._streams.pop(key, None)
+
+    async def _run_next(self, stream: _Stream, scope: anyio.CancelScope) -> None:
+        one = stream.waiting.popleft()
+        ticket = one.ticket
+        stream.chain.take_one()
+        if stream.ended:
+            self._refuse(one, stream.ended)
+            return
+        if not ticket.begin():
+            # Withdrawn: a hole must not be passed, so nothing behind it runs either.
+            stream.ended = "cancelled"
+            return
+        ticket._scope = scope
+        try:
+            report = await self._run_one(stream, one)
+        finally:
+            ticket._scope = None
+        if report is not None:
+            self._reporter.finish(ticket, report)
+            if report.ends_stream:
+                stream.ended = report.why or str(report.outcome)
 
     def _refuse_waiting(self, stream: _Stream, why: str) -> None:
         while stream.waiting:

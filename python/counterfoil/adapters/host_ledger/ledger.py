@@ -479,7 +479,13 @@ class HostLedger:
         """See :meth:`counterfoil.stores.ledger_interface.Ledger.settle`."""
         return self._put(Settle(claimed, settlement))
 
-    def apply(self, intent: Intent, handler: Callable[[Transaction], object]) -> NoReturn:
+    def apply(
+        self,
+        intent: Intent,
+        handler: Callable[[Transaction], object],
+        *,
+        after: Ticket[ClaimAnswer | Settled] | None = None,
+    ) -> NoReturn:
         """Refuse: a transactional handler needs the transaction itself."""
         raise UnsafeHandler(
             "a transactional handler runs where the ledger's file is open: use SqliteLedger in one process"
