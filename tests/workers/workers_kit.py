@@ -17,6 +17,7 @@ import anyio
 import httpx2
 from counterfoil.adapters.gateway.application import Gateway
 from counterfoil.adapters.gateway.settings import GatewaySettings
+from counterfoil.adapters.host_ledger.ledger import HostLedger
 from counterfoil.adapters.peers.directory import SocketDirectory
 from counterfoil.adapters.peers.lookup import make_lookup
 from counterfoil.adapters.peers.members import Members
@@ -38,6 +39,8 @@ class Worker:
         scope = settings.pop("scope", None)
         pace = settings.pop("pace", PeerPace())
         network = settings.pop("network", None)
+        #: The ledger that it shares with others, if any; open while the gateway runs.
+        self.ledger: HostLedger | None = settings.pop("ledger", None)
         self.verdicts: list[ResumeVerdict] = []
         self.store = ReplayStore(limits=limits, keys=keys)
         self.peers = Peers(members, keys, pace=pace, network=network)
@@ -48,9 +51,21 @@ class Worker:
             scope=scope,
             settings=GatewaySettings(**{"retry_ms": 50, **settings}),
             on_verdict=self.verdicts.append,
+            ledger=self.ledger,
             peers=self.peers,
         )
+        if self.ledger is not None:
+            self.ledger.on_orphans = self.gateway.take_in_orphans
         self.port = 0
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Serve it while the block is open."""
+        async with AsyncExitStack() as stack:
+            if self.ledger is not None:
+                await stack.enter_async_context(self.ledger)
+            self.port = await stack.enter_async_context(serving(self.gateway))
+            yield
 
     @property
     def url(self) -> str:
@@ -123,9 +138,15 @@ async def until(condition: Callable[[], object]) -> None:
 
 @asynccontextmanager
 async def replicas(
-    upstream: Upstream, directory: Path, *, opens: bool = True, tls: ServerTls | None = None, **settings: Any
+    upstream: Upstream,
+    directory: Path,
+    *,
+    opens: bool = True,
+    tls: ServerTls | None = None,
+    has_ledger: bool = False,
+    **settings: Any,
 ) -> AsyncIterator[Workers]:
-    """Serve a scripted upstream and two gateways that reach each other by TCP only."""
+    """Serve a scripted upstream and two gateways that reach each other by TCP only, each with its ledger."""
     host = Workers(directory)
     listeners = {name: listen() for name in ("a", "b")}
     scheme = "https" if tls is not None else "http"
@@ -146,9 +167,13 @@ async def replicas(
             for name, listener in listeners.items():
                 sockets = SocketDirectory(directory / name)
                 members = Members(sockets, worker=1, incarnation=7, workers=1, name=name)
-                network = Network(listener=listener, tls=tls, find=make_lookup(name, peers, tls=context))
+                network = Network(
+                    listener=listener, tls=tls, find=make_lookup(name, peers, tls=context), every_s=60
+                )
+                if has_ledger:
+                    settings["ledger"] = HostLedger(directory / f"{name}.db", sockets)
                 worker = Worker(f"http://127.0.0.1:{port}/mcp", members, network=network, **settings)
-                worker.port = await stack.enter_async_context(serving(worker.gateway))
+                await stack.enter_async_context(worker.serving())
                 host.each.append(worker)
                 host.clients.append(Raw(http, worker.url))
             await until(lambda: all(len(worker.peers.members.places()) == 2 for worker in host.each))
@@ -159,18 +184,27 @@ async def replicas(
 
 @asynccontextmanager
 async def workers(
-    upstream: Upstream, directory: Path, count: int = 2, *, opens: bool = True, **settings: Any
+    upstream: Upstream,
+    directory: Path,
+    count: int = 2,
+    *,
+    opens: bool = True,
+    has_ledger: bool = False,
+    **settings: Any,
 ) -> AsyncIterator[Workers]:
-    """Serve a scripted upstream and `count` gateways in front of it."""
+    """Serve a scripted upstream and `count` gateways in front of it, which share a ledger if they are to."""
     host = Workers(directory)
     with anyio.fail_after(60):  # nothing here takes long: what waits, waits for ever
         async with AsyncExitStack() as stack:
             port = await stack.enter_async_context(serving(upstream))
             http = await stack.enter_async_context(httpx2.AsyncClient(timeout=20))
             for number in range(1, count + 1):
-                members = Members(SocketDirectory(directory), worker=number, incarnation=7, workers=count)
+                sockets = SocketDirectory(directory)
+                members = Members(sockets, worker=number, incarnation=7, workers=count)
+                if has_ledger:
+                    settings["ledger"] = HostLedger(directory / "calls.db", sockets)
                 worker = Worker(f"http://127.0.0.1:{port}/mcp", members, **settings)
-                worker.port = await stack.enter_async_context(serving(worker.gateway))
+                await stack.enter_async_context(worker.serving())
                 host.each.append(worker)
                 host.clients.append(Raw(http, worker.url))
             if opens:
