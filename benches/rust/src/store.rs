@@ -4,7 +4,9 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use counterfoil_core::envelope;
-use counterfoil_core::ids::{DigestChain, Epoch, KeyRing, Scope, Sequence, StreamKind, StreamToken};
+use counterfoil_core::ids::{
+    DigestChain, Epoch, KeyRing, LongSecret, Scope, Sequence, StreamKind, StreamToken,
+};
 use counterfoil_core::relay::{Relay, Report};
 use counterfoil_core::sse::{EventRef, Parser, ParserLimits, Sink};
 use counterfoil_core::store::{NewEvent, Random, Store, StoreLimits};
@@ -60,6 +62,13 @@ pub(crate) fn time_appends() {
     };
     append(&events);
     print("append_500_ns", APPENDS, || append(&events));
+    print("append_16_500_ns", APPENDS, || {
+        for batch in events.chunks(16) {
+            let batch = batch.iter().map(Vec::as_slice);
+            let appended = bench.store.append_all(&bench.scope, &bench.stream, batch, 0, &mut woken);
+            let _ = black_box(appended);
+        }
+    });
     print("scan_500_ns", APPENDS, || {
         for data in &events {
             black_box(envelope::scan(black_box(data)));
@@ -68,10 +77,11 @@ pub(crate) fn time_appends() {
     let ring = KeyRing::ephemeral([7; 32], 0);
     let Ok(token) = StreamToken::mint(StreamKind::Standalone, None, 0, [3; 12]) else { return };
     let mut chain = DigestChain::start(&ring, &bench.scope, &token, &Epoch([5; 8]));
+    let mut secret = LongSecret::default();
     print("digest_500_ns", APPENDS, || {
         for (number, data) in events.iter().enumerate() {
             let sequence = Sequence::new(number as u64 + 1).unwrap_or(Sequence::FIRST);
-            black_box(chain.append(sequence, b"", black_box(data)));
+            black_box(chain.append_message(&mut secret, sequence, black_box(data)));
         }
     });
 }
@@ -117,13 +127,14 @@ fn time_extras(stream: &[u8], limits: ParserLimits) -> Option<Extras> {
     let scope = Scope::new(None, None, Some("session")).ok()?;
     let token = StreamToken::mint(StreamKind::Standalone, None, 0, [3; 12]).ok()?;
     let mut chain = DigestChain::start(&ring, &scope, &token, &Epoch([5; 8]));
+    let mut secret = LongSecret::default();
     let mut digests = Vec::new();
     let mut envelopes = Vec::new();
     for _ in 0..ROUNDS {
         let start = Instant::now();
         for (number, data) in events.0.iter().enumerate() {
             let sequence = Sequence::new(number as u64 + 1).unwrap_or(Sequence::FIRST);
-            black_box(chain.append(sequence, b"", black_box(data)));
+            black_box(chain.append_message(&mut secret, sequence, black_box(data)));
         }
         digests.push(start.elapsed().as_secs_f64());
         let start = Instant::now();

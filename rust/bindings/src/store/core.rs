@@ -230,9 +230,7 @@ impl ReplayCore {
         let events = Batch::of(events)?;
         let (scope, stream) = (&scope.0, &stream.0);
         self.attempt(py, |store, now_ms, woken| match &events {
-            Batch::Bytes(events) => {
-                store.append_all(scope, stream, events.iter().map(|data| data.as_bytes()), now_ms, woken)
-            }
+            Batch::Bytes(tuple) => store.append_all(scope, stream, values::all_data(tuple), now_ms, woken),
             Batch::Mixed(events) => {
                 store.append_all(scope, stream, events.iter().map(Data::as_bytes), now_ms, woken)
             }

@@ -5,7 +5,7 @@ use counterfoil_core::store::{EndWhy, OwnedId, StoreLimits};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyInt, PyList, PyString};
+use pyo3::types::{PyBool, PyBytes, PyInt, PyList, PyString, PyTuple};
 
 /// Reads the bounds off any object that has them as attributes.
 pub(super) fn limits(value: &Bound<'_, PyAny>) -> PyResult<StoreLimits> {
@@ -99,28 +99,32 @@ impl<'py> Data<'py> {
 
 /// The data of several events.
 pub(super) enum Batch<'py> {
-    /// As nearly every caller has them.
-    Bytes(Vec<Bound<'py, PyBytes>>),
+    /// As nearly every caller has them: nothing but `bytes`, in a tuple that nobody else can change.
+    Bytes(Bound<'py, PyTuple>),
     Mixed(Vec<Data<'py>>),
 }
 
 impl<'py> Batch<'py> {
     pub(super) fn of(values: &Bound<'py, PyAny>) -> PyResult<Self> {
-        if let Some(bytes) = values.cast::<PyList>().ok().and_then(all_bytes) {
-            return Ok(Self::Bytes(bytes));
+        let tuple = values.cast::<PyList>().ok().map(PyListMethods::to_tuple);
+        let tuple = tuple.or_else(|| values.cast_exact::<PyTuple>().ok().cloned());
+        match tuple {
+            Some(tuple) if tuple.iter_borrowed().all(|value| value.is_instance_of::<PyBytes>()) => {
+                Ok(Self::Bytes(tuple))
+            }
+            _ => values
+                .try_iter()?
+                .map(|value| Data::of(&value?))
+                .collect::<PyResult<Vec<_>>>()
+                .map(Self::Mixed),
         }
-        values.try_iter()?.map(|value| Data::of(&value?)).collect::<PyResult<Vec<_>>>().map(Self::Mixed)
     }
 }
 
-/// The members of a list that holds nothing but `bytes`.
-fn all_bytes<'py>(list: &Bound<'py, PyList>) -> Option<Vec<Bound<'py, PyBytes>>> {
-    // Collected into an Option, its length would not be known beforehand.
-    let mut bytes = Vec::with_capacity(list.len());
-    for value in list {
-        bytes.push(value.cast_into::<PyBytes>().ok()?);
-    }
-    Some(bytes)
+/// The data of a tuple that holds nothing but `bytes`.
+pub(super) fn all_data<'a>(tuple: &'a Bound<'_, PyTuple>) -> impl Iterator<Item = &'a [u8]> {
+    // The default is never taken, and would be refused.
+    tuple.iter_borrowed().map(|value| value.extract().unwrap_or_default())
 }
 
 pub(super) fn end_why(text: &str) -> PyResult<EndWhy> {

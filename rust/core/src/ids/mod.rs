@@ -14,7 +14,7 @@ mod sequence;
 mod stream_token;
 mod text;
 
-pub use digest::{Digest, DigestChain};
+pub use digest::{Digest, DigestChain, LongSecret};
 pub use epoch::{Epoch, EPOCH_CHARS};
 pub(crate) use event_id::Position;
 pub use event_id::{write_id, EventId, IdPrefix, MAX_ID_BYTES};

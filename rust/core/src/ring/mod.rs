@@ -46,6 +46,8 @@ pub struct Ring {
     origin: u32,
     /// Position (wrapping) of the first byte of the oldest event.
     start: u32,
+    /// Position (wrapping) behind the newest event; that of `start` when there is none.
+    end: u32,
 }
 
 /// Receives the bytes of frames.
@@ -65,7 +67,15 @@ impl Ring {
     /// An empty window of a new epoch; `start` is the digest before the first event.
     #[must_use]
     pub fn new(start: Digest) -> Self {
-        Self { first: 1, before: start, slots: VecDeque::new(), pages: VecDeque::new(), origin: 0, start: 0 }
+        Self {
+            first: 1,
+            before: start,
+            slots: VecDeque::new(),
+            pages: VecDeque::new(),
+            origin: 0,
+            start: 0,
+            end: 0,
+        }
     }
 
     /// The oldest sequence that can be read; `last_sequence() + 1` when there is none.
@@ -99,7 +109,7 @@ impl Ring {
     #[inline]
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.end().wrapping_sub(self.start) as usize
+        self.end.wrapping_sub(self.start) as usize
     }
 
     /// Pages that the window holds.
@@ -113,8 +123,7 @@ impl Ring {
     #[inline]
     #[must_use]
     pub fn pages_after(&self, length: usize) -> usize {
-        let begin = if self.slots.is_empty() { 0 } else { self.end().wrapping_sub(self.origin) as usize };
-        (begin + length).div_ceil(PAGE_BYTES)
+        (self.end.wrapping_sub(self.origin) as usize + length).div_ceil(PAGE_BYTES)
     }
 
     /// When the oldest event was stored, in the store's seconds.
@@ -188,10 +197,7 @@ impl Ring {
     /// Takes the pages that `length` more bytes need; where those bytes begin, counted from the origin.
     #[inline]
     fn reserve(&mut self, slabs: &mut Slabs, length: usize) -> usize {
-        if self.slots.is_empty() {
-            (self.origin, self.start) = (0, 0);
-        }
-        let inside = self.end().wrapping_sub(self.origin) as usize;
+        let inside = self.end.wrapping_sub(self.origin) as usize;
         while self.pages.len() * PAGE_BYTES < inside + length {
             self.pages.push_back(slabs.take());
         }
@@ -200,12 +206,12 @@ impl Ring {
 
     #[inline]
     fn push(&mut self, length: usize, digest: Digest, mark: Mark, stored_s: u64) -> u64 {
-        let end = self.end().wrapping_add(length as u32);
+        self.end = self.end.wrapping_add(length as u32);
         if self.slots.len() == self.slots.capacity() {
             // By quarters, not by doubling: most streams stay short, and there are many.
             self.slots.reserve_exact((self.slots.len() / 4).max(2));
         }
-        self.slots.push_back(Slot::new(digest, end, mark, stored_s));
+        self.slots.push_back(Slot::new(digest, self.end, mark, stored_s));
         self.last_sequence()
     }
 
@@ -372,7 +378,7 @@ impl Ring {
         for page in self.pages.drain(..) {
             slabs.give(page);
         }
-        (self.origin, self.start) = (0, 0);
+        (self.origin, self.start, self.end) = (0, 0, 0);
     }
 
     #[inline]
@@ -388,11 +394,6 @@ impl Ring {
             None => self.start,
         };
         (start, self.slots[place].end)
-    }
-
-    #[inline]
-    fn end(&self) -> u32 {
-        self.slots.back().map_or(self.start, |slot| slot.end)
     }
 }
 

@@ -9,6 +9,7 @@ use crate::sse::{write_frame, EncodeError, EventRef, Frame};
 
 use super::readers::Mode;
 use super::room::{remember_requests, Room};
+use super::run::next_of;
 use super::stream::{OwnedId, State, Stream};
 use super::{EndWhy, Store, StoreError};
 
@@ -44,26 +45,29 @@ impl Appended {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppendedIds {
     prefix: IdPrefix,
-    positions: Vec<(Sequence, Digest)>,
+    /// The sequence of the first one; the others follow it.
+    first: u64,
+    digests: Vec<Digest>,
 }
 
 impl AppendedIds {
     /// How many.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.positions.len()
+        self.digests.len()
     }
 
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.positions.is_empty()
+        self.digests.is_empty()
     }
 
     /// Writes the ID at `place` into `id` (cleared first); false if there is none.
     pub fn write(&self, place: usize, id: &mut Vec<u8>) -> bool {
         id.clear();
-        let Some(&(sequence, digest)) = self.positions.get(place) else { return false };
+        let Some(&digest) = self.digests.get(place) else { return false };
+        let Some(sequence) = Sequence::new(self.first + place as u64) else { return false };
         write_id(id, &self.prefix, sequence, digest);
         true
     }
@@ -123,45 +127,28 @@ impl<W> Store<W> {
         now_ms: u64,
         woken: &mut Vec<W>,
     ) -> Result<AppendedIds, StoreError> {
-        let events = events.into_iter();
-        self.tick_for(events.size_hint().0, now_ms, woken);
+        let mut events = events.into_iter();
+        let count = events.size_hint().0;
+        self.tick_for(count, now_ms, woken);
         let index = self.find_recent(scope, token)?;
-        let mut positions = Vec::with_capacity(events.size_hint().0);
-        let mut run = None;
-        let mut refused = None;
-        for data in events {
-            let lines = Lines::of(data);
-            if lines.is_plain() {
-                if run.is_none() {
-                    run = self.begin_run(index);
+        let first = self.window(index).1 + 1;
+        let mut digests = Vec::with_capacity(count);
+        loop {
+            let other = match self.begin_run(index) {
+                None => next_of(&mut events),
+                Some(mut run) => {
+                    let other = self.append_plains(&mut run, &mut events, &mut digests);
+                    self.end_run(run, woken);
+                    other
                 }
-                if let Some(run) = &mut run {
-                    if let Some(position) = self.append_plain(run, data) {
-                        positions.push(position);
-                        continue;
-                    }
-                }
-            }
-            if let Some(run) = run.take() {
-                self.end_run(run, woken);
-            }
-            match self.append_slowly(index, NewEvent { event: b"", data }, &lines, woken) {
-                Ok(appended) => positions.extend(appended.position()),
-                Err(error) => {
-                    refused = Some(error);
-                    break;
-                }
-            }
-        }
-        if let Some(run) = run {
-            self.end_run(run, woken);
-        }
-        if let Some(error) = refused {
-            return Err(error);
+            };
+            let Some((data, lines)) = other else { break };
+            let new = NewEvent { event: b"", data };
+            digests.push(self.append_slowly(index, new, &lines, woken)?.digest);
         }
         // Nothing signs anew within one step.
         let Some(stream) = self.streams.get(index) else { return Err(StoreError::UnknownStream) };
-        Ok(AppendedIds { prefix: stream.prefix.clone(), positions })
+        Ok(AppendedIds { prefix: stream.prefix.clone(), first, digests })
     }
 
     /// Appends an event whose envelope nobody has looked at, whatever it is.
@@ -454,7 +441,7 @@ impl Stream {
 pub(super) const MAX_HEAD: usize = 19 + 1 + 11 + 1 + 8 + 6 + 2;
 
 /// The data of an event as lines.
-struct Lines<'a> {
+pub(super) struct Lines<'a> {
     data: &'a [u8],
     /// Whether a member `id` may be somewhere in it.
     has_id: bool,
@@ -471,7 +458,7 @@ impl<'a> Lines<'a> {
 
     /// Two passes over nearly every message: JSON has no bare line ends, and few escapes.
     #[inline]
-    fn of(data: &'a [u8]) -> Self {
+    pub(super) fn of(data: &'a [u8]) -> Self {
         let odd = memchr3(b'\r', b'\n', b'\\', data);
         let has_id = envelope::may_have_id(data, odd.is_some());
         let many = odd.and_then(|_| Self::split(data));
@@ -480,7 +467,7 @@ impl<'a> Lines<'a> {
 
     /// Nobody waits for it, and it is one line.
     #[inline]
-    fn is_plain(&self) -> bool {
+    pub(super) fn is_plain(&self) -> bool {
         !self.has_id && self.many.is_none()
     }
 

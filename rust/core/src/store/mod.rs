@@ -24,7 +24,7 @@ use std::hash::{BuildHasher, Hasher};
 
 use twox_hash::XxHash3_64;
 
-use crate::ids::{DigestChain, Epoch, IdPrefix, KeyRing, Scope, StreamKind, StreamToken};
+use crate::ids::{DigestChain, Epoch, IdPrefix, KeyRing, LongSecret, Scope, StreamKind, StreamToken};
 use crate::ring::{Ring, Slabs};
 
 pub use append::{Appended, AppendedIds, NewEvent};
@@ -155,6 +155,8 @@ pub struct Store<W> {
     key: Vec<u8>,
     /// The stream of the last append: the next one is to the same, as a rule.
     recent: u32,
+    /// That of its digest chain, for the same reason.
+    secret: LongSecret,
 }
 
 impl<W> Store<W> {
@@ -185,6 +187,7 @@ impl<W> Store<W> {
             counts: Statistics::default(),
             key: Vec::new(),
             recent: NONE,
+            secret: LongSecret::default(),
         })
     }
 

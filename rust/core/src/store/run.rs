@@ -3,10 +3,10 @@
 //! A plain event is one line without a type that nobody waits for.  Whatever else there is (an answer, a request,
 //! several lines, no room) takes the long way, `Store::append_lines`, between two runs.
 
-use crate::ids::{Digest, Position, Sequence};
+use crate::ids::{Digest, LongSecret, Position, Sequence};
 use crate::ring::{has_next, Mark};
 
-use super::append::MAX_HEAD;
+use super::append::{Lines, MAX_HEAD};
 use super::readers::Mode;
 use super::room::Room;
 use super::Store;
@@ -38,27 +38,41 @@ impl<W> Store<W> {
     }
 
     /// Appends a plain event; `None` if it needs the long way, and nothing has happened then but trimming.
-    ///
     #[inline(always)]
     pub(crate) fn append_plain(&mut self, run: &mut Run, data: &[u8]) -> Option<(Sequence, Digest)> {
         let stream = self.streams.get_mut(run.index)?;
-        let last = stream.ring.last_sequence();
-        if data.is_empty() || data.len() > self.limits.event_bytes || !has_next(last) {
-            return None;
-        }
-        let sequence = Sequence::new(last + 1).unwrap_or(Sequence::MAX);
         let counts = &mut self.counts;
         let mut room =
             Room { stream, slabs: &mut self.slabs, counts, limits: &self.limits, now_ms: self.now_ms };
-        if !room.fit(MAX_HEAD + data.len(), run.allowed) {
-            return None;
-        }
-        let Room { stream, slabs, .. } = room;
-        let digest = stream.chain.append(sequence, b"", data);
-        let position = Position::new(sequence, digest);
-        stream.ring.append_line(slabs, position, data, Mark::Plain, self.now_ms / 1000);
+        let position = room.append_plain(&mut self.secret, data, run.allowed)?;
         run.appended += 1;
-        Some((sequence, digest))
+        Some(position)
+    }
+
+    /// Appends plain events as long as there are some, with their digests; the first one that needs the long way.
+    #[inline(always)]
+    pub(super) fn append_plains<'a>(
+        &mut self,
+        run: &mut Run,
+        events: &mut impl Iterator<Item = &'a [u8]>,
+        digests: &mut Vec<Digest>,
+    ) -> Option<(&'a [u8], Lines<'a>)> {
+        let Some(stream) = self.streams.get_mut(run.index) else { return next_of(events) };
+        let counts = &mut self.counts;
+        let mut room =
+            Room { stream, slabs: &mut self.slabs, counts, limits: &self.limits, now_ms: self.now_ms };
+        for data in events {
+            let lines = Lines::of(data);
+            if !lines.is_plain() {
+                return Some((data, lines));
+            }
+            let Some((_, digest)) = room.append_plain(&mut self.secret, data, run.allowed) else {
+                return Some((data, lines));
+            };
+            digests.push(digest);
+            run.appended += 1;
+        }
+        None
     }
 
     /// Ends a run: charges what it took, and wakes the reader once.
@@ -77,4 +91,33 @@ impl<W> Store<W> {
             woken.extend(reader.waiter.take());
         }
     }
+}
+
+impl Room<'_> {
+    /// Appends a plain event that may be charged for within `allowed`.
+    #[inline(always)]
+    fn append_plain(
+        &mut self,
+        secret: &mut LongSecret,
+        data: &[u8],
+        allowed: usize,
+    ) -> Option<(Sequence, Digest)> {
+        let last = self.stream.ring.last_sequence();
+        if data.is_empty() || data.len() > self.limits.event_bytes || !has_next(last) {
+            return None;
+        }
+        let sequence = Sequence::new(last + 1).unwrap_or(Sequence::MAX);
+        if !self.fit(MAX_HEAD + data.len(), allowed) {
+            return None;
+        }
+        let digest = self.stream.chain.append_message(secret, sequence, data);
+        let position = Position::new(sequence, digest);
+        self.stream.ring.append_line(self.slabs, position, data, Mark::Plain, self.now_ms / 1000);
+        Some((sequence, digest))
+    }
+}
+
+/// The next of `events`, whatever it is.
+pub(super) fn next_of<'a>(events: &mut impl Iterator<Item = &'a [u8]>) -> Option<(&'a [u8], Lines<'a>)> {
+    events.next().map(|data| (data, Lines::of(data)))
 }
