@@ -47,6 +47,7 @@ __all__ = [
     "SseLimitError",
     "SseParser",
     "StoreFull",
+    "StoredEvents",
     "StreamEnded",
     "StreamToken",
     "TakenOver",
@@ -716,7 +717,7 @@ class ReplayCore:
 
 @final
 class EventIds(Sequence[str]):
-    """The IDs of events that were appended in one step; only those that are looked at become text."""
+    """The IDs of events that were appended or read in one step; only those that are looked at become text."""
 
     def __len__(self) -> int: ...
     @overload
@@ -733,10 +734,38 @@ class EventIds(Sequence[str]):
         """How often an ID is there: once or not at all."""
 
 @final
+class StoredEvents(Sequence[tuple[str, str, bytes]]):
+    """Events of one read: a sequence of `(id, event, data)`, and the same by columns, which cost less.
+
+    `event` is `"message"` where the event has no type, and the lines of `data` are joined by LF.
+    """
+
+    @property
+    def ids(self) -> EventIds:
+        """The ID of each; only those that are looked at become text."""
+    @property
+    def events(self) -> tuple[str, ...]:
+        """The type of each."""
+    @property
+    def data(self) -> tuple[bytes, ...]:
+        """The data of each."""
+    def __len__(self) -> int: ...
+    @overload
+    def __getitem__(self, place: int, /) -> tuple[str, str, bytes]: ...
+    @overload
+    def __getitem__(self, place: slice, /) -> list[tuple[str, str, bytes]]: ...
+    def __iter__(self) -> Iterator[tuple[str, str, bytes]]: ...
+    def index(self, value: object, start: int = 0, stop: int = ...) -> int:
+        """Where an event stands first."""
+    def count(self, value: object) -> int:
+        """How often an event is there: once or not at all."""
+
+@final
 class ReaderCore:
     """One reader of one stream, until it is closed or dropped."""
 
     def read(self, max_bytes: int = 262144) -> bytes: ...
+    def read_events(self, max_bytes: int = 262144, *, max_events: int | None = None) -> StoredEvents: ...
     def arm(self, waker: Callable[[], object]) -> bool: ...
     def disarm(self) -> None: ...
     def close(self) -> None: ...

@@ -21,6 +21,7 @@ from counterfoil._core import SseComment as SseComment
 from counterfoil._core import SseEnd as SseEnd
 from counterfoil._core import SseEvent as SseEvent
 from counterfoil._core import SseParser as SseParser
+from counterfoil._core import StoredEvents as StoredEvents
 from counterfoil._core import StreamToken as StreamToken
 from counterfoil._core import __version__ as __version__
 from counterfoil._core import canonical_json as canonical_json

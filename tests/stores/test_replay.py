@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import counterfoil
 import pytest
-from counterfoil import EventId, KeyRing, Limits, ReaderTooSlow, ReplayStore, Scope, StreamEnded
-from store_kit import KEYS, SCOPE, Clock, answer, ask, data_of, make_store, note
+from counterfoil import EventId, KeyRing, Limits, ReaderTooSlow, ReplayStore, Scope, StreamEnded, TakenOver
+from store_kit import KEYS, SCOPE, Clock, answer, ask, data_of, events_in, make_store, note, read_all
 
 
 def test_a_store_without_keys_says_that_its_cursors_die_with_it() -> None:
@@ -244,3 +244,94 @@ def test_a_batch_that_is_refused_half_way_keeps_what_came_before() -> None:
         store.append_many(SCOPE, stream, [note(1), answer(1), note(2)])
     assert data_of(store.attach(SCOPE, stream)) == [note(1), answer(1)]
     assert store.append_many(SCOPE, stream, []) == []
+
+
+def test_events_read_as_values_are_what_the_frames_say() -> None:
+    store = make_store(reserve_bytes=4096, window_bytes=4 << 20)
+    stream = store.open_call(SCOPE, [1])
+    store.append_many(SCOPE, stream, [note(1), b'{"two":\n"lines"}', ask("e"), note(2, size=700)])
+    store.append(SCOPE, stream, b'{"typed":1}', event="other")
+    store.append(SCOPE, stream, b'{"typed":\n2}', event="another")
+    store.set_keys(KEYS.rotated(b"r" * 32, now_s=1))
+    other = store.open_standalone(SCOPE)
+    for number in range(40):  # pages of both streams lie in between each other
+        store.append(SCOPE, stream, note(number, size=number * 40))
+        store.append(SCOPE, other, note(number, size=300))
+    store.append(SCOPE, stream, answer(1))
+    frames = events_in(read_all(store.attach(SCOPE, stream)))
+    expected = [(event.id, event.event, event.data.encode()) for event in frames]
+    for most in (1, 7, None):
+        reader = store.attach(SCOPE, stream)
+        found = []
+        while len(found) < len(expected):
+            events = reader.read_events(5000, max_events=most)
+            assert 1 <= len(events) <= (most or len(expected))
+            assert list(events) == list(zip(events.ids, events.events, events.data, strict=True))
+            found += events
+        assert found == expected
+        with pytest.raises(StreamEnded, match="ended"):
+            reader.read_events()
+    assert len({event_id.rsplit(".", 2)[0] for event_id, _, _ in found}) == 2
+
+
+def test_events_read_as_values_are_a_sequence() -> None:
+    store = make_store()
+    stream = store.open_standalone(SCOPE)
+    ids = store.append_many(SCOPE, stream, [note(n) for n in range(5)])
+    events = store.attach(SCOPE, stream).read_events()
+    expected = [(event_id, "message", note(n)) for n, event_id in enumerate(ids)]
+    assert isinstance(events, Sequence)
+    assert (len(events), list(events), events[0], events[-1]) == (5, expected, expected[0], expected[4])
+    assert events.ids == ids
+    assert events[1:3] == expected[1:3]
+    assert (events.index(expected[2]), events.count(expected[2]), expected[3] in events) == (2, 1, True)
+    assert list(reversed(events)) == expected[::-1]
+    assert repr(events) == "<StoredEvents: 5>"  # no payload in what may be logged
+    for beyond in (5, -6):
+        with pytest.raises(IndexError):
+            events[beyond]
+
+
+def test_a_read_of_events_gives_large_ones_whole_and_moves_as_a_read_of_frames() -> None:
+    store = make_store(window_bytes=4 << 20, reserve_bytes=4096)
+    stream = store.open_standalone(SCOPE)
+    sent = [note(1), note(2, size=600_000), note(3)]
+    store.append_many(SCOPE, stream, sent)
+    reader = store.attach(SCOPE, stream)
+    assert len(events_in(reader.read(1))) == 1
+    assert len(reader.read()) == 256 << 10  # a part of the large one
+    assert reader.position == 1
+    assert reader.read_events().data == (sent[1],)
+    assert reader.position == 2
+    assert [event.data.encode() for event in events_in(reader.read())] == sent[2:]
+    assert (len(reader.read_events()), reader.has_caught_up) == (0, True)
+
+
+def test_a_reader_of_answers_reads_only_those_as_values() -> None:
+    store = make_store(window_events=3)
+    stream = store.open_call(SCOPE, ["a", "b"])
+    first = store.append_many(SCOPE, stream, [note(0), answer("a"), *(note(n) for n in range(9))])[0]
+    reader = store.resume(SCOPE, first)
+    assert reader.is_answers_only
+    store.append_many(SCOPE, stream, [note(10), answer("b"), note(11)][:2])
+    assert reader.read_events(max_events=1).data == (answer("a"),)
+    events = reader.read_events()
+    assert events.data == (answer("b"),)
+    assert [int(event_id.split(".")[4]) for event_id in events.ids] == [13]
+
+
+def test_a_read_of_events_ends_as_a_read_of_frames() -> None:
+    store = make_store(window_events=3)
+    stream = store.open_standalone(SCOPE)
+    ids = store.append_many(SCOPE, stream, [note(n) for n in range(3)])
+    slow, nothing = store.attach(SCOPE, stream), store.resume(SCOPE, "foreign")
+    store.append_many(SCOPE, stream, [note(n) for n in range(2)])
+    with pytest.raises(ReaderTooSlow) as lost:
+        slow.read_events()
+    assert (lost.value.first, lost.value.last) == (1, 2)
+    with pytest.raises(StreamEnded):
+        nothing.read_events()
+    older, newer = store.attach(SCOPE, stream, after=3, aware=True), store.resume(SCOPE, ids[2])
+    with pytest.raises(TakenOver):
+        older.read_events()
+    assert len(newer.read_events()) == 2

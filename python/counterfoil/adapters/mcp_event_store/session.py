@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from counterfoil.errors import AnswerTooLarge, StreamEnded, UnknownStream
 from counterfoil.model.tokens import Executed, Why
-from counterfoil.native import Scope, SseEvent, SseParser, StreamToken
+from counterfoil.native import Scope, StreamToken
 from counterfoil.protocol.inband_error import InbandError, write_inband_error
 from counterfoil.stores.replay.reader import Reader
 from counterfoil.stores.replay.store import ReplayStore
@@ -141,18 +141,17 @@ class SessionStreams:
         self._live.pop(name, None)
 
 
-def read_events(reader: Reader) -> Iterator[SseEvent[bytes]]:
-    """Read everything that there is now, appends during the reading included.
+def read_events(reader: Reader) -> Iterator[tuple[str, bytes]]:
+    """Read the ID and the data of everything that there is now, appends during the reading included.
 
     Raises `ReaderTooSlow` when the window moved past the reader, and `TakenOver` when a newer resume reads;
     ends quietly at the stream's end.
     """
-    parser = SseParser(data="bytes")
     while True:
         try:
-            frames = reader.read()
+            events = reader.read_events()
         except StreamEnded:
             return
-        if not frames:
+        if not events:
             return
-        yield from parser.feed(frames)
+        yield from zip(events.ids, events.data, strict=True)

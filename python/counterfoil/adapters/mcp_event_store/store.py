@@ -169,11 +169,11 @@ class _Replay:
         has_answer = False
         if self._reader.is_attached:
             try:
-                for event in read_events(self._reader):
-                    message = read_message(event.data)
+                for event_id, data in read_events(self._reader):
+                    message = read_message(data)
                     has_answer = has_answer or answered_id(message) is not None
-                    await self._send(make_event(message, event.id))
-                    self._position = event.id or self._position
+                    await self._send(make_event(message, event_id))
+                    self._position = event_id
             except ReaderTooSlow:
                 return await self._send_error()
             except TakenOver:
@@ -184,12 +184,12 @@ class _Replay:
         """Send the answer if it is stored; behind the loss nothing else may follow, so else the error."""
         events = []
         if self._reader.is_attached:
-            events = [(read_message(event.data), event.id) for event in read_events(self._reader)]
+            events = [(read_message(data), event_id) for event_id, data in read_events(self._reader)]
         if not any(answered_id(message) is not None for message, _ in events):
             return await self._send_error()
         for message, event_id in events:
             await self._send(make_event(message, event_id))
-            self._position = event_id or self._position
+            self._position = event_id
         return self._end()
 
     async def _send_error(self) -> str | None:

@@ -12,7 +12,7 @@ from anyio.lowlevel import checkpoint
 
 from counterfoil.errors import StreamEnded
 from counterfoil.model.verdicts import ResumeVerdict
-from counterfoil.native import ReaderCore, ResumeAnswer, StreamToken
+from counterfoil.native import ReaderCore, ResumeAnswer, StoredEvents, StreamToken
 from counterfoil.stores.replay.judging import verdict_of
 from counterfoil.stores.replay.wakeup import Waker
 
@@ -109,6 +109,17 @@ class Reader:
         if self._core is None:
             raise self._nothing_attached()
         return self._core.read(max_bytes)
+
+    def read_events(self, max_bytes: int = MAX_PIECE_BYTES, *, max_events: int | None = None) -> StoredEvents:
+        """Return the events that `read` would give frames of, as values: where no connection is written to.
+
+        At most `max_events`, and as many as have frames of `max_bytes` (256 KiB at most), but one event at
+        least.  Each is whole, however large, even if `read` has handed out a part of it.  Empty if there are
+        none yet; raises what `read` raises.
+        """
+        if self._core is None:
+            raise self._nothing_attached()
+        return self._core.read_events(max_bytes, max_events=max_events)
 
     async def wait(self) -> None:
         """Return when `read` has something to say: frames, or its end.  A checkpoint in any case.

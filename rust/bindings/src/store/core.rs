@@ -27,8 +27,8 @@ type Woken = Vec<Waker>;
 /// Bytes that a thread keeps for the next read.
 const SCRATCH_BYTES: usize = 1 << 20;
 
-/// Where the time of a store stops: 34 years after its beginning.
-const MOST_MS: u64 = ((1 << 30) - 1) * 1000;
+/// Where the time of a store stops: 17 years after its beginning.
+const MOST_MS: u64 = ((1 << 29) - 1) * 1000;
 
 thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -52,7 +52,7 @@ pub(crate) struct ReplayCore {
     store: Mutex<Store<Waker>>,
     keys: Mutex<Arc<CoreKeyRing>>,
     clock: Option<Py<PyAny>>,
-    /// What the clock showed first: the store counts from there, and an event's age has 30 bits of seconds.
+    /// What the clock showed first: the store counts from there, and an event's age has 29 bits of seconds.
     first_ms: OnceLock<u64>,
     stopwatch: Stopwatch,
     forks: u64,

@@ -1,6 +1,6 @@
-//! `EventIds`: the IDs of a batch, made into text only where somebody looks at them.
+//! `EventIds`: the IDs of several events, made into text only where somebody looks at them.
 
-use counterfoil_core::store::AppendedIds;
+use counterfoil_core::store;
 use pyo3::class::basic::CompareOp;
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
@@ -8,16 +8,16 @@ use pyo3::types::{PyIterator, PyList, PySlice, PyString, PyTuple};
 
 use super::core::with_scratch;
 
-/// The IDs of events that were appended in one step, in order.
+/// The IDs of events that were appended or read in one step, in order.
 #[pyclass(frozen, sequence, module = "counterfoil")]
-pub(crate) struct EventIds(AppendedIds);
+pub(crate) struct EventIds(store::EventIds);
 
 impl EventIds {
-    pub(super) fn new(ids: AppendedIds) -> Self {
+    pub(super) fn new(ids: store::EventIds) -> Self {
         Self(ids)
     }
 
-    fn text<'py>(&self, py: Python<'py>, place: usize) -> PyResult<Bound<'py, PyString>> {
+    pub(super) fn text<'py>(&self, py: Python<'py>, place: usize) -> PyResult<Bound<'py, PyString>> {
         with_scratch(|id| {
             if self.0.write(place, id) {
                 PyString::from_bytes(py, id)
@@ -27,12 +27,14 @@ impl EventIds {
         })
     }
 
+    pub(super) fn texts<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyString>>> {
+        let mut texts = Vec::with_capacity(self.0.len());
+        self.0.each(|id| texts.push(PyString::from_bytes(py, id)));
+        texts.into_iter().collect()
+    }
+
     fn list<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let list = PyList::empty(py);
-        for place in 0..self.0.len() {
-            list.append(self.text(py, place)?)?;
-        }
-        Ok(list)
+        PyList::new(py, self.texts(py)?)
     }
 }
 

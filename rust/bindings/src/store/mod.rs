@@ -8,6 +8,7 @@ mod clock;
 mod core;
 mod errors;
 mod event_ids;
+mod events;
 mod fork;
 mod reader;
 mod relay;
@@ -19,6 +20,8 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<answer::ResumeAnswer>()?;
     module.add_class::<event_ids::EventIds>()?;
     PySequence::register::<event_ids::EventIds>(module.py())?;
+    module.add_class::<events::StoredEvents>()?;
+    PySequence::register::<events::StoredEvents>(module.py())?;
     module.add_class::<reader::ReaderCore>()?;
     module.add_class::<relay::RelayBatch>()?;
     module.add_class::<relay::RelayCore>()?;

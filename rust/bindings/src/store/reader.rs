@@ -1,10 +1,12 @@
 //! `ReaderCore`: one reader of one stream, until it is closed or dropped.
 
+use counterfoil_core::ring::Most;
 use counterfoil_core::store::{Armed, Ticket, MAX_PIECE_BYTES};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::core::ReplayCore;
+use super::events::{Collected, StoredEvents};
 use super::{errors, fork};
 use crate::store::core::with_scratch;
 
@@ -41,6 +43,25 @@ impl ReaderCore {
                 Err(end) => Err(errors::reader_end(py, end)),
             }
         })
+    }
+
+    /// Events after the position, none if there are none yet.
+    #[pyo3(signature = (max_bytes=262_144, *, max_events=None))]
+    fn read_events(
+        &self,
+        py: Python<'_>,
+        max_bytes: usize,
+        max_events: Option<u64>,
+    ) -> PyResult<StoredEvents> {
+        let most = Most { events: max_events.unwrap_or(u64::MAX), bytes: max_bytes.min(MAX_PIECE_BYTES) };
+        let mut events = Collected::new(py);
+        self.store
+            .get()
+            .with(py, |store, now_ms, woken| {
+                store.read_events(self.ticket, most, &mut events, now_ms, woken)
+            })?
+            .map_err(|end| errors::reader_end(py, end))?;
+        events.into_events()
     }
 
     /// Keep `waker` and call it once when there is something to read or the reader ends.

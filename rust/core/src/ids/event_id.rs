@@ -104,7 +104,7 @@ impl<'a> Parts<'a> {
 }
 
 /// `cf1.<stream>.<epoch>.<tag>.`: computed once per stream and epoch, so that an event costs no MAC.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct IdPrefix(Box<[u8]>);
 
 impl IdPrefix {
@@ -120,6 +120,11 @@ impl IdPrefix {
         tag.append_to(&mut out);
         out.push(b'.');
         Self(out.into_boxed_slice())
+    }
+
+    /// What [`IdPrefix::as_bytes`] gave of another one.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
+        Self(bytes.into())
     }
 
     /// The prefix as bytes, its last dot included.

@@ -5,6 +5,7 @@
 
 mod slabs;
 mod slot;
+mod stored;
 
 use std::collections::VecDeque;
 
@@ -14,6 +15,7 @@ use slabs::Page;
 pub use slabs::{Slabs, PAGE_BYTES};
 pub use slot::Mark;
 use slot::Slot;
+pub use stored::{Stored, StoredEvent};
 
 const PAGE: u32 = PAGE_BYTES as u32;
 /// The longest stored frame: positions wrap at 2^32 and must stay comparable.
@@ -50,6 +52,28 @@ pub struct Ring {
     end: u32,
 }
 
+/// How much one read hands out at most, but one event at least.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Most {
+    /// Events.
+    pub events: u64,
+    /// Bytes of their frames.
+    pub bytes: usize,
+}
+
+impl Most {
+    /// As many bytes, whatever the number of events.
+    #[must_use]
+    pub const fn bytes(bytes: usize) -> Self {
+        Self { events: u64::MAX, bytes }
+    }
+
+    #[inline]
+    pub(crate) fn is_passed_by(self, events: u64, bytes: usize) -> bool {
+        events > self.events || bytes > self.bytes
+    }
+}
+
 /// Receives the bytes of frames.
 pub trait Out {
     /// Appends `bytes`.
@@ -60,6 +84,23 @@ impl Out for Vec<u8> {
     #[inline]
     fn put(&mut self, bytes: &[u8]) {
         self.extend_from_slice(bytes);
+    }
+}
+
+/// Receives frames.
+pub trait Frames {
+    /// So many will come.
+    fn expect(&mut self, _frames: usize) {}
+
+    /// Takes one frame: `lead`, and what is stored behind it.
+    fn frame(&mut self, lead: &[u8], stored: Stored<'_>);
+}
+
+impl<O: Out> Frames for O {
+    #[inline]
+    fn frame(&mut self, lead: &[u8], stored: Stored<'_>) {
+        self.put(lead);
+        stored.put(self);
     }
 }
 
@@ -159,7 +200,7 @@ impl Ring {
         let length = pieces.iter().map(|piece| piece.len()).sum();
         let inside = self.reserve(slabs, length);
         self.write(slabs, inside, length, pieces);
-        self.push(length, digest, mark, stored_s)
+        self.push(length, digest, mark, false, stored_s)
     }
 
     /// As [`Ring::append`] for what nearly every event is: one line of data, and no type.
@@ -191,7 +232,7 @@ impl Ring {
                 self.write(slabs, inside, length, &pieces);
             }
         }
-        self.push(length, position.digest, mark, stored_s)
+        self.push(length, position.digest, mark, true, stored_s)
     }
 
     /// Takes the pages that `length` more bytes need; where those bytes begin, counted from the origin.
@@ -205,13 +246,13 @@ impl Ring {
     }
 
     #[inline]
-    fn push(&mut self, length: usize, digest: Digest, mark: Mark, stored_s: u64) -> u64 {
+    fn push(&mut self, length: usize, digest: Digest, mark: Mark, is_line: bool, stored_s: u64) -> u64 {
         self.end = self.end.wrapping_add(length as u32);
         if self.slots.len() == self.slots.capacity() {
             // By quarters, not by doubling: most streams stay short, and there are many.
             self.slots.reserve_exact((self.slots.len() / 4).max(2));
         }
-        self.slots.push_back(Slot::new(digest, self.end, mark, stored_s));
+        self.slots.push_back(Slot::new(digest, self.end, mark, is_line, stored_s));
         self.last_sequence()
     }
 
@@ -271,24 +312,24 @@ impl Ring {
         Some(end.wrapping_sub(start) as usize)
     }
 
-    /// Writes what is stored of one event: its frame without the shared part of the ID.
-    pub fn put(&self, slabs: &Slabs, sequence: u64, out: &mut impl Out) {
-        let Some(place) = self.place(sequence) else { return };
-        let (start, end) = self.span(place);
-        self.put_span(slabs, start, end, out);
+    /// What is stored of one event: its frame without the shared part of the ID.
+    #[must_use]
+    pub fn stored<'a>(&'a self, slabs: &'a Slabs, sequence: u64) -> Option<Stored<'a>> {
+        let place = self.place(sequence)?;
+        Some(Stored::on_pages(self, slabs, sequence, &self.slots[place], self.span(place)))
     }
 
-    /// How many events after `sequence` fit into `max_bytes` when `lead` bytes go in front of each,
+    /// The last of the events after `sequence` that fit into `most` when `lead` bytes go in front of each,
     /// but at least one if there is one; and the bytes they take.
     #[must_use]
-    pub fn measure_after(&self, sequence: u64, lead: usize, max_bytes: usize) -> (u64, usize) {
+    pub fn measure_after(&self, sequence: u64, lead: usize, most: Most) -> (u64, usize) {
         let Some(mut place) = self.place(sequence + 1) else { return (sequence, 0) };
         let mut bytes = 0;
         let mut last = sequence;
         let (mut start, _) = self.span(place);
         while let Some(slot) = self.slots.get(place) {
             let next = bytes + lead + slot.end.wrapping_sub(start) as usize;
-            if next > max_bytes && bytes > 0 {
+            if bytes > 0 && most.is_passed_by(last + 1 - sequence, next) {
                 break;
             }
             bytes = next;
@@ -299,13 +340,12 @@ impl Ring {
         (last, bytes)
     }
 
-    /// Writes the frames `from ..= to`, each with `lead` in front.
-    pub fn put_frames(&self, slabs: &Slabs, from: u64, to: u64, lead: &[u8], out: &mut impl Out) {
+    /// Hands out the frames `from ..= to`, each with `lead` in front.
+    pub fn put_frames(&self, slabs: &Slabs, from: u64, to: u64, lead: &[u8], out: &mut impl Frames) {
         let Some(place) = self.place(from) else { return };
         let (mut start, _) = self.span(place);
-        for slot in self.slots.range(place..).take((to + 1).saturating_sub(from) as usize) {
-            out.put(lead);
-            self.put_span(slabs, start, slot.end, out);
+        for (sequence, slot) in (from..=to).zip(self.slots.range(place..)) {
+            out.frame(lead, Stored::on_pages(self, slabs, sequence, slot, (start, slot.end)));
             start = slot.end;
         }
     }
@@ -356,15 +396,19 @@ impl Ring {
         Some(page)
     }
 
+    /// The bytes of a span that lies in one piece.
     #[inline]
-    fn put_span(&self, slabs: &Slabs, start: u32, end: u32, out: &mut impl Out) {
+    fn whole_span<'a>(&self, slabs: &'a Slabs, start: u32, end: u32) -> Option<&'a [u8]> {
+        let inside = start.wrapping_sub(self.origin);
+        let length = end.wrapping_sub(start) as usize;
+        let page = self.run(inside as usize, length)?;
+        Some(slabs.run_of(page, (inside % PAGE) as usize, length))
+    }
+
+    /// Writes the bytes of a span piece by piece.
+    fn put_spread(&self, slabs: &Slabs, start: u32, end: u32, out: &mut impl Out) {
         let mut inside = start.wrapping_sub(self.origin);
         let stop = end.wrapping_sub(self.origin);
-        let length = (stop - inside) as usize;
-        if let Some(page) = self.run(inside as usize, length) {
-            out.put(slabs.run_of(page, (inside % PAGE) as usize, length));
-            return;
-        }
         while inside < stop {
             let at = inside % PAGE;
             let count = (PAGE - at).min(stop - inside);

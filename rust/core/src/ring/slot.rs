@@ -16,10 +16,13 @@ pub enum Mark {
 }
 
 const MARK_BITS: u32 = 2;
-/// Seconds that fit beside the mark: 34 years of one store.
-const MAX_STORED_S: u64 = (1 << (32 - MARK_BITS)) - 1;
+/// Set where the event is one line of data and nothing else.
+const IS_LINE: u32 = 1 << MARK_BITS;
+const FLAG_BITS: u32 = MARK_BITS + 1;
+/// Seconds that fit beside the flags: 17 years of one store.
+const MAX_STORED_S: u64 = (1 << (32 - FLAG_BITS)) - 1;
 
-/// Digest, end position (wrapping) and, in one word, mark and age.
+/// Digest, end position (wrapping) and, in one word, mark, shape and age.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
     pub(super) digest: Digest,
@@ -28,11 +31,12 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    pub(super) fn new(digest: Digest, end: u32, mark: Mark, stored_s: u64) -> Self {
+    pub(super) fn new(digest: Digest, end: u32, mark: Mark, is_line: bool, stored_s: u64) -> Self {
         // Bounded by the constant, so the cast keeps the value.
         #[allow(clippy::cast_possible_truncation)]
         let stored = stored_s.min(MAX_STORED_S) as u32;
-        Self { digest, end, word: (stored << MARK_BITS) | mark as u32 }
+        let line = if is_line { IS_LINE } else { 0 };
+        Self { digest, end, word: (stored << FLAG_BITS) | line | mark as u32 }
     }
 
     pub(super) fn mark(self) -> Mark {
@@ -43,7 +47,11 @@ impl Slot {
         }
     }
 
+    pub(super) fn is_line(self) -> bool {
+        self.word & IS_LINE != 0
+    }
+
     pub(super) fn stored_s(self) -> u64 {
-        u64::from(self.word >> MARK_BITS)
+        u64::from(self.word >> FLAG_BITS)
     }
 }

@@ -11,7 +11,7 @@ use super::readers::Mode;
 use super::room::{remember_requests, Room};
 use super::run::next_of;
 use super::stream::{OwnedId, State, Stream};
-use super::{EndWhy, Store, StoreError};
+use super::{EndWhy, EventIds, Store, StoreError};
 
 /// An event that is to be appended.
 #[derive(Clone, Copy, Debug)]
@@ -38,38 +38,6 @@ pub struct Appended {
 impl Appended {
     fn position(&self) -> Option<(Sequence, Digest)> {
         Some((Sequence::new(self.sequence)?, self.digest))
-    }
-}
-
-/// The IDs of events that were appended in one step.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AppendedIds {
-    prefix: IdPrefix,
-    /// The sequence of the first one; the others follow it.
-    first: u64,
-    digests: Vec<Digest>,
-}
-
-impl AppendedIds {
-    /// How many.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.digests.len()
-    }
-
-    /// Whether there is none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.digests.is_empty()
-    }
-
-    /// Writes the ID at `place` into `id` (cleared first); false if there is none.
-    pub fn write(&self, place: usize, id: &mut Vec<u8>) -> bool {
-        id.clear();
-        let Some(&digest) = self.digests.get(place) else { return false };
-        let Some(sequence) = Sequence::new(self.first + place as u64) else { return false };
-        write_id(id, &self.prefix, sequence, digest);
-        true
     }
 }
 
@@ -126,29 +94,28 @@ impl<W> Store<W> {
         events: impl IntoIterator<Item = &'a [u8]>,
         now_ms: u64,
         woken: &mut Vec<W>,
-    ) -> Result<AppendedIds, StoreError> {
+    ) -> Result<EventIds, StoreError> {
         let mut events = events.into_iter();
         let count = events.size_hint().0;
         self.tick_for(count, now_ms, woken);
         let index = self.find_recent(scope, token)?;
-        let first = self.window(index).1 + 1;
-        let mut digests = Vec::with_capacity(count);
+        let mut positions = Vec::with_capacity(count);
         loop {
             let other = match self.begin_run(index) {
                 None => next_of(&mut events),
                 Some(mut run) => {
-                    let other = self.append_plains(&mut run, &mut events, &mut digests);
+                    let other = self.append_plains(&mut run, &mut events, &mut positions);
                     self.end_run(run, woken);
                     other
                 }
             };
             let Some((data, lines)) = other else { break };
             let new = NewEvent { event: b"", data };
-            digests.push(self.append_slowly(index, new, &lines, woken)?.digest);
+            positions.extend(self.append_slowly(index, new, &lines, woken)?.position());
         }
         // Nothing signs anew within one step.
         let Some(stream) = self.streams.get(index) else { return Err(StoreError::UnknownStream) };
-        Ok(AppendedIds { prefix: stream.prefix.clone(), first, digests })
+        Ok(EventIds::new(stream.prefix.clone(), positions))
     }
 
     /// Appends an event whose envelope nobody has looked at, whatever it is.

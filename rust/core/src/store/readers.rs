@@ -1,7 +1,7 @@
 //! Readers: they pull by sequence, wait for "grown", and end with a type.
 
-use crate::ids::{write_id, Scope, Sequence, StreamToken, MAX_ID_BYTES};
-use crate::ring::{Mark, Out};
+use crate::ids::{write_id, IdPrefix, Scope, Sequence, StreamToken, MAX_ID_BYTES};
+use crate::ring::{Frames, Mark, Most, Out, Slabs, Stored};
 
 use super::arena::Ticket;
 use super::stream::Stream;
@@ -156,6 +156,11 @@ impl<W> Store<W> {
         woken: &mut Vec<W>,
     ) -> Result<Plan, ReaderEnd> {
         self.tick(now_ms, woken);
+        self.plan_at_most(reader, Most::bytes(max_bytes), MAX_PIECE_BYTES)
+    }
+
+    /// As `plan`; only an event above `largest` bytes is handed out in several pieces.
+    fn plan_at_most(&mut self, reader: Ticket, most: Most, largest: usize) -> Result<Plan, ReaderEnd> {
         let (index, mode, position, given) = match self.reader(reader) {
             Some(Reader { end: Some(end), .. }) => return Err(*end),
             Some(reader) => (reader.stream, reader.mode, reader.position, (reader.given, reader.given_of)),
@@ -190,18 +195,18 @@ impl<W> Store<W> {
                 let to = if matches!(mode, Mode::Answers { .. }) { last.max(position) } else { position };
                 Plan { from: position, to, part_of: 0, given: 0, bytes: 0 }
             }
-            Some((sequence, length)) if lead + length > MAX_PIECE_BYTES => {
+            Some((sequence, length)) if lead + length > largest => {
                 let left = lead + length - given.0;
-                let bytes = left.min(max_bytes.clamp(1, MAX_PIECE_BYTES));
+                let bytes = left.min(most.bytes.clamp(1, largest));
                 let to = if bytes == left { sequence } else { position };
                 Plan { from: position, to, part_of: sequence, given: given.0, bytes }
             }
             Some(_) => {
                 let (to, bytes) = match mode {
                     Mode::Answers { requests_after } => {
-                        measure_answers(stream, position, requests_after, lead, max_bytes)
+                        measure_answers(stream, position, requests_after, lead, most)
                     }
-                    Mode::All | Mode::Parked => stream.ring.measure_after(position, lead, max_bytes),
+                    Mode::All | Mode::Parked => stream.ring.measure_after(position, lead, most),
                 };
                 Plan { from: position, to, part_of: 0, given: 0, bytes }
             }
@@ -216,27 +221,30 @@ impl<W> Store<W> {
 
     /// Hands out what was planned; false if the window has moved meanwhile, and `out` is then of no use.
     pub fn fill(&mut self, reader: Ticket, plan: &Plan, out: &mut impl Out) -> bool {
-        let Some((index, mode)) = self
-            .reader(reader)
-            .filter(|reader| reader.end.is_none() && reader.position == plan.from)
-            .map(|reader| (reader.stream, reader.mode))
-        else {
+        if plan.part_of == 0 {
+            return self.fill_frames(reader, plan, out);
+        }
+        let mut part = Part { skip: plan.given, take: plan.bytes, out };
+        let Some((index, _)) = self.planned(reader, plan) else { return false };
+        let Some(stream) = self.streams.get(index) else { return false };
+        put_one(stream, &self.slabs, plan.part_of, &mut part);
+        if part.take > 0 {
             return false;
-        };
-        let Some(stream) = self.streams.get_mut(index) else { return false };
+        }
+        self.note_read(reader, index, plan);
+        true
+    }
+
+    /// As `fill`, where every event is handed out whole.
+    fn fill_frames(&mut self, reader: Ticket, plan: &Plan, out: &mut impl Frames) -> bool {
+        let Some((index, mode)) = self.planned(reader, plan) else { return false };
+        let Some(stream) = self.streams.get(index) else { return false };
         match mode {
             Mode::Parked => return true,
             Mode::All
                 if plan.from + 1 < stream.ring.first_sequence() || plan.to > stream.ring.last_sequence() =>
             {
                 return false;
-            }
-            _ if plan.part_of > 0 => {
-                let mut part = Part { skip: plan.given, take: plan.bytes, out };
-                put_one(stream, &self.slabs, plan.part_of, &mut part);
-                if part.take > 0 {
-                    return false;
-                }
             }
             Mode::All => put_frames(stream, &self.slabs, plan.from + 1, plan.to, out),
             Mode::Answers { requests_after } => {
@@ -250,9 +258,24 @@ impl<W> Store<W> {
                 }
             }
         }
+        self.note_read(reader, index, plan);
+        true
+    }
+
+    /// The stream and the mode of a reader that still stands where a plan was made for it.
+    fn planned(&self, reader: Ticket, plan: &Plan) -> Option<(u32, Mode)> {
+        self.reader(reader)
+            .filter(|reader| reader.end.is_none() && reader.position == plan.from)
+            .map(|reader| (reader.stream, reader.mode))
+    }
+
+    /// Moves a reader over what it was handed.
+    fn note_read(&mut self, reader: Ticket, index: u32, plan: &Plan) {
         if plan.to > plan.from && plan.bytes > 0 {
-            stream.written = stream.written.max(plan.to);
-            stream.was_written = true;
+            if let Some(stream) = self.streams.get_mut(index) {
+                stream.written = stream.written.max(plan.to);
+                stream.was_written = true;
+            }
         }
         let is_part = plan.part_of > 0 && plan.to == plan.from;
         let mut makes_progress = false;
@@ -267,7 +290,6 @@ impl<W> Store<W> {
                 self.calm.note_data(stream);
             }
         }
-        true
     }
 
     /// Reads frames into `out` and returns how many bytes: at most `max_bytes`, but one event at least.
@@ -287,6 +309,28 @@ impl<W> Store<W> {
         // Nobody comes in between.
         self.fill(reader, &plan, out);
         Ok(plan.bytes)
+    }
+
+    /// Reads events into `out`, every one whole: at most `most`, but one at least.  One that `read` has handed out
+    /// a part of comes whole again.
+    ///
+    /// # Errors
+    /// The reader's end, for good.
+    pub fn read_events(
+        &mut self,
+        reader: Ticket,
+        most: Most,
+        out: &mut impl Frames,
+        now_ms: u64,
+        woken: &mut Vec<W>,
+    ) -> Result<(), ReaderEnd> {
+        self.tick(now_ms, woken);
+        let plan = self.plan_at_most(reader, most, usize::MAX)?;
+        // Of answers there may be fewer.
+        out.expect((plan.to - plan.from) as usize);
+        // Nobody comes in between.
+        self.fill_frames(reader, &plan, out);
+        Ok(())
     }
 
     /// Notes that a connection came back to a stream; how long it is to be held, if it has nothing to read.
@@ -377,7 +421,8 @@ impl<W> Store<W> {
             Mode::Parked => !stream.is_live(),
             Mode::All => !stream.is_live() || stream.ring.last_sequence() > position,
             Mode::Answers { requests_after } => {
-                !stream.is_live() || measure_answers(stream, position, requests_after, 0, 1).1 > 0
+                !stream.is_live()
+                    || measure_answers(stream, position, requests_after, 0, Most::bytes(1)).1 > 0
             }
         }
     }
@@ -487,32 +532,48 @@ impl<O: Out> Out for Part<'_, O> {
     }
 }
 
-const LEAD: &[u8] = b"id: ";
+/// What stands before the ID in a frame.
+pub const LEAD: &[u8] = b"id: ";
 
 /// Writes the frame of one event, in the window or pinned.
-fn put_one(stream: &Stream, slabs: &crate::ring::Slabs, sequence: u64, out: &mut impl Out) {
+fn put_one(stream: &Stream, slabs: &Slabs, sequence: u64, out: &mut impl Frames) {
     match stream.pinned_after(sequence - 1).find(|pinned| pinned.sequence == sequence) {
         None => put_frames(stream, slabs, sequence, sequence, out),
         Some(pinned) => {
-            out.put(LEAD);
-            out.put(stream.prefix_at(sequence).0.as_bytes());
-            out.put(&pinned.frame);
+            let lead = Lead::of(stream.prefix_at(sequence).0);
+            out.frame(lead.bytes(), Stored::copied(sequence, pinned.digest, &pinned.frame));
         }
     }
 }
 
-/// Writes the frames `from ..= to`, each with the prefix that was signed for it.
-fn put_frames(stream: &Stream, slabs: &crate::ring::Slabs, from: u64, to: u64, out: &mut impl Out) {
+/// Hands out the frames `from ..= to`, each with the prefix that was signed for it.
+fn put_frames(stream: &Stream, slabs: &Slabs, from: u64, to: u64, out: &mut impl Frames) {
     let mut next = from;
     while next <= to {
         let (prefix, last) = stream.prefix_at(next);
-        let mut lead = [0; LEAD.len() + MAX_ID_BYTES];
-        let length = LEAD.len() + prefix.as_bytes().len();
-        lead[..LEAD.len()].copy_from_slice(LEAD);
-        lead[LEAD.len()..length].copy_from_slice(prefix.as_bytes());
         let until = last.min(to);
-        stream.ring.put_frames(slabs, next, until, &lead[..length], out);
+        stream.ring.put_frames(slabs, next, until, Lead::of(prefix).bytes(), out);
         next = until + 1;
+    }
+}
+
+/// What the frames of a stream and epoch begin with.
+struct Lead {
+    bytes: [u8; LEAD.len() + MAX_ID_BYTES],
+    length: usize,
+}
+
+impl Lead {
+    fn of(prefix: &IdPrefix) -> Self {
+        let mut bytes = [0; LEAD.len() + MAX_ID_BYTES];
+        let length = LEAD.len() + prefix.as_bytes().len();
+        bytes[..LEAD.len()].copy_from_slice(LEAD);
+        bytes[LEAD.len()..length].copy_from_slice(prefix.as_bytes());
+        Self { bytes, length }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
     }
 }
 
@@ -541,15 +602,15 @@ fn measure_answers(
     position: u64,
     requests_after: u64,
     lead: usize,
-    max_bytes: usize,
+    most: Most,
 ) -> (u64, usize) {
-    let mut bytes = 0;
+    let (mut events, mut bytes) = (0, 0);
     for pinned in stream.pinned_after(position) {
         let next = bytes + lead + pinned.frame.len();
-        if next > max_bytes && bytes > 0 {
+        if bytes > 0 && most.is_passed_by(events + 1, next) {
             return (pinned.sequence - 1, bytes);
         }
-        bytes = next;
+        (events, bytes) = (events + 1, next);
     }
     let first = stream.ring.first_sequence().max(position + 1);
     for sequence in first..=stream.ring.last_sequence() {
@@ -557,10 +618,10 @@ fn measure_answers(
             continue;
         }
         let next = bytes + lead + stream.ring.length_of(sequence).unwrap_or(0);
-        if next > max_bytes && bytes > 0 {
+        if bytes > 0 && most.is_passed_by(events + 1, next) {
             return (sequence - 1, bytes);
         }
-        bytes = next;
+        (events, bytes) = (events + 1, next);
     }
     (stream.ring.last_sequence().max(position), bytes)
 }

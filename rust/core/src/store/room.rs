@@ -1,7 +1,7 @@
 //! Room for one event: the window and the budget of its stream, and what leaves to make it.
 
 use crate::envelope::{self, Kind};
-use crate::ring::{Mark, Slabs};
+use crate::ring::{Mark, Slabs, StoredEvent};
 
 use super::limits::StoreLimits;
 use super::statistics::Statistics;
@@ -91,15 +91,16 @@ impl Room<'_> {
         match stream.ring.oldest_mark() {
             None => return false,
             Some(Mark::Answer) if stream.ring.len() == 1 && !stream.is_live() => return false,
-            Some(Mark::Answer) => {
+            Some(mark @ (Mark::Answer | Mark::Request)) => {
+                let Some(stored) = stream.ring.stored(self.slabs, sequence) else { return false };
+                let digest = stored.digest;
                 let mut frame = Vec::with_capacity(stream.ring.length_of(sequence).unwrap_or(0));
-                stream.ring.put(self.slabs, sequence, &mut frame);
-                stream.rare().pinned.push(Pinned { sequence, frame: frame.into_boxed_slice() });
-            }
-            Some(Mark::Request) => {
-                let mut frame = Vec::new();
-                stream.ring.put(self.slabs, sequence, &mut frame);
-                remember_requests(stream.rare(), sequence, &data_of(&frame));
+                stored.put(&mut frame);
+                if mark == Mark::Answer {
+                    stream.rare().pinned.push(Pinned { sequence, digest, frame: frame.into_boxed_slice() });
+                } else {
+                    remember_requests(stream.rare(), sequence, &StoredEvent::of(&frame).data);
+                }
             }
             Some(Mark::Plain) => {}
         }
@@ -116,19 +117,6 @@ impl Rare {
         let oldest = self.pinned.iter().map(|pinned| pinned.sequence).min().unwrap_or(trimmed + 1);
         self.older.retain(|(last, _)| *last >= oldest.min(trimmed + 1));
     }
-}
-
-/// The data of a stored frame, its lines joined by LF.
-fn data_of(frame: &[u8]) -> Vec<u8> {
-    let mut data = Vec::with_capacity(frame.len());
-    let values = frame.split(|&byte| byte == b'\n').filter_map(|line| line.strip_prefix(b"data:"));
-    for (index, value) in values.enumerate() {
-        if index > 0 {
-            data.push(b'\n');
-        }
-        data.extend_from_slice(value.strip_prefix(b" ").unwrap_or(value));
-    }
-    data
 }
 
 /// Keeps the ids of requests that leave the window: somebody may still wait for their answers.

@@ -49,13 +49,13 @@ impl<W> Store<W> {
         Some(position)
     }
 
-    /// Appends plain events as long as there are some, with their digests; the first one that needs the long way.
+    /// Appends plain events as long as there are some, with where they are; the first one that needs the long way.
     #[inline(always)]
     pub(super) fn append_plains<'a>(
         &mut self,
         run: &mut Run,
         events: &mut impl Iterator<Item = &'a [u8]>,
-        digests: &mut Vec<Digest>,
+        positions: &mut Vec<(Sequence, Digest)>,
     ) -> Option<(&'a [u8], Lines<'a>)> {
         let Some(stream) = self.streams.get_mut(run.index) else { return next_of(events) };
         let counts = &mut self.counts;
@@ -66,10 +66,10 @@ impl<W> Store<W> {
             if !lines.is_plain() {
                 return Some((data, lines));
             }
-            let Some((_, digest)) = room.append_plain(&mut self.secret, data, run.allowed) else {
+            let Some(position) = room.append_plain(&mut self.secret, data, run.allowed) else {
                 return Some((data, lines));
             };
-            digests.push(digest);
+            positions.push(position);
             run.appended += 1;
         }
         None

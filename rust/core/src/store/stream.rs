@@ -137,6 +137,7 @@ pub(super) enum State {
 /// An answer that left the window of a batch's stream before its grace was over.
 pub(super) struct Pinned {
     pub(super) sequence: u64,
+    pub(super) digest: Digest,
     /// As in the ring: without the shared part of the ID.
     pub(super) frame: Box<[u8]>,
 }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use counterfoil_core::ids::{KeyRing, Scope, StreamToken};
 use counterfoil_core::resume::{examine, Ask, Attached, Resumption, Verdict};
+use counterfoil_core::ring::Most;
 use counterfoil_core::store::{
     EndWhy, NewEvent, OwnedId, Random, ReaderEnd, Store, StoreError, StoreLimits, Ticket, STREAM_BYTES,
 };
@@ -254,8 +255,18 @@ impl Model {
         let Some(known) = self.streams.get_mut(stream) else { return };
         let Some((ticket, position)) = known.reader else { return };
         let mut out = Vec::new();
-        match self.store.read(ticket, max_bytes, &mut out, self.now_ms, &mut Vec::new()) {
-            Ok(_) => {
+        // As frames and as events the same is read; no event here is as large as a piece.
+        let woken = &mut Vec::new();
+        let found = if max_bytes % 2 == 0 {
+            self.store.read(ticket, max_bytes, &mut out, self.now_ms, woken).map(drop)
+        } else {
+            let most = Most { events: 1 + max_bytes as u64 % 5, bytes: max_bytes };
+            let found = self.store.read_events(ticket, most, &mut out, self.now_ms, woken);
+            assert!(frames_of(&out).len() as u64 <= most.events);
+            found
+        };
+        match found {
+            Ok(()) => {
                 let frames = frames_of(&out);
                 if known.is_answers_only {
                     for frame in &frames {
