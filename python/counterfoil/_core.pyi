@@ -55,6 +55,7 @@ __all__ = [
     "UnknownStream",
     "UnstorableEvent",
     "__version__",
+    "canonical_call",
     "canonical_json",
     "canonical_members",
     "encode_comment",
@@ -312,6 +313,12 @@ def encode_event(
     that readers see no event.  ``id=""`` writes an ``id`` line, which resets the reader's cursor; None writes
     none.
     Raises :class:`EncodeError` when ``event`` or ``id`` holds CR, LF or NUL, or a text has no UTF-8 form.
+    """
+
+def canonical_call(text: bytes, method: bytes, depth: int) -> tuple[bytes, bytes, bytes] | None:
+    """What a call of this method asks for as canonical text: name, params without `_meta`, `_meta`.
+
+    None for another message; a part that is not there is empty.  Raises as `canonical_json`.
     """
 
 def canonical_json(text: bytes, depth: int) -> bytes:
@@ -774,6 +781,8 @@ class ReaderCore:
     def position(self) -> int | None: ...
     @property
     def has_caught_up(self) -> bool: ...
+    @property
+    def has_read_answer(self) -> bool: ...
     @property
     def is_parked(self) -> bool: ...
 

@@ -24,6 +24,7 @@ from counterfoil._core import SseParser as SseParser
 from counterfoil._core import StoredEvents as StoredEvents
 from counterfoil._core import StreamToken as StreamToken
 from counterfoil._core import __version__ as __version__
+from counterfoil._core import canonical_call as canonical_call
 from counterfoil._core import canonical_json as canonical_json
 from counterfoil._core import canonical_members as canonical_members
 from counterfoil._core import encode_comment as encode_comment

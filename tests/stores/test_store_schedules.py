@@ -132,6 +132,34 @@ def test_has_caught_up_speaks_of_this_reader_and_not_of_the_stream() -> None:
     assert not for_answer.has_caught_up
 
 
+@pytest.mark.parametrize("mode", ["all", "answers"])
+def test_the_answer_was_read_when_it_and_all_before_it_was(mode: str) -> None:
+    store = make_store(window_events=3)
+    stream = store.open_call(SCOPE, [1])
+    cursor = store.append_many(SCOPE, stream, [note(n) for n in range(9)])[0]
+    reader = store.resume(SCOPE, cursor) if mode == "answers" else store.attach(SCOPE, stream, after=8)
+    assert reader.is_answers_only == (mode == "answers")
+    assert not reader.has_read_answer
+    store.append(SCOPE, stream, answer(1))
+    assert not reader.has_read_answer
+    while not reader.has_read_answer:
+        assert reader.read(max_bytes=1)
+    with pytest.raises(StreamEnded):
+        reader.read()
+    assert reader.has_read_answer
+
+
+def test_a_stream_that_ends_otherwise_has_no_answer_to_read() -> None:
+    store = make_store()
+    stream = store.open_call(SCOPE, [1])
+    reader = store.attach(SCOPE, stream)
+    store.end_stream(SCOPE, stream, why="cancelled")
+    assert not reader.has_read_answer
+    with pytest.raises(StreamEnded):
+        reader.read()
+    assert not reader.has_read_answer
+
+
 # --- the lost standalone stream ---
 
 

@@ -1,4 +1,4 @@
-"""What one `tools/call` asks for, apart from its JSON-RPC id: the tool, digests of its params, its key.
+"""What one `tools/call` asks for, apart from its JSON-RPC id: the tool, its params, its key.
 
 It reads a POSTed body once; whether two calls are the same is for their holders to say.
 """
@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from counterfoil.errors import AmbiguousJson, MalformedCallKey
-from counterfoil.protocol.canonical_params import MAX_DEPTH, join_members, read_members
+from counterfoil.protocol.canonical_params import join_members, read_call_text, read_members
 from counterfoil.protocol.unreadable import UNREADABLE
 
 METHOD = "tools/call"
@@ -43,8 +43,8 @@ class GivenKey(msgspec.Struct, frozen=True, kw_only=True):
 class CallFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One call.
 
-    `params` is the digest of everything but `_meta`.  `fingerprint` leaves out the round of questions as
-    well, and `round` is the digest of that, empty in the first.
+    `params` is the canonical text of everything but `_meta`.  `fingerprint` is the digest of that without the
+    round of questions, and `round` the digest of the round, empty in the first.
     """
 
     tool: str
@@ -60,36 +60,35 @@ def read_call(body: bytes) -> CallFacts | None:
     Raises `MalformedCallKey` for a key of another shape or version, or in a body that is ambiguous.
     """
     try:
-        message = read_members(body, depth=MAX_DEPTH + 1)
-        if message is None or message.get(b'"method"') != _METHOD or b'"params"' not in message:
+        found = read_call_text(body, _METHOD)
+        if found is None:
             return None
-        params = read_members(message[b'"params"'])
-        return _read(params) if params is not None else None
+        name, params, meta = found
+        if not name.startswith(b'"'):
+            return None
+        try:
+            tool = _NAME.decode(name)
+        except UNREADABLE:
+            return None  # a surrogate without its partner names no tool
+        # A quote inside of a string is escaped, so this is a name; whose it is the members say.
+        member = (read_members(meta) or {}).get(_KEY_NAME) if _KEY_NAME in meta else None
+        if member is None:
+            return CallFacts(tool=tool, params=params)
+        return _read_keyed(tool, params, member)
     except AmbiguousJson as problem:
         if KEY_MEMBER.encode() in body:
             raise MalformedCallKey(f"the call has a key, and its params are ambiguous: {problem}") from None
         return None
 
 
-def _read(params: dict[bytes, bytes]) -> CallFacts | None:
-    name, meta = params.get(b'"name"', b""), params.pop(b'"_meta"', b"")
-    if not name.startswith(b'"'):
-        return None
-    try:
-        tool = _NAME.decode(name)
-    except UNREADABLE:
-        return None  # a surrogate without its partner names no tool
-    digest = _digest(params)
-    # A quote inside of a string is escaped, so this is a name; whose it is the members say.
-    member = (read_members(meta) or {}).get(_KEY_NAME) if _KEY_NAME in meta else None
-    if member is None:
-        return CallFacts(tool=tool, params=digest)
-    answers = {part: params.pop(part) for part in _ROUND if part in params}
+def _read_keyed(tool: str, params: bytes, member: bytes) -> CallFacts:
+    members = read_members(params) or {}
+    answers = {part: members.pop(part) for part in _ROUND if part in members}
     return CallFacts(
         tool=tool,
-        params=digest,
+        params=params,
         given=_read_key(json.loads(member)),
-        fingerprint=_digest(params),
+        fingerprint=_digest(members),
         round=_digest(answers) if answers else b"",
     )
 

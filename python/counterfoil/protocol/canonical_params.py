@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from counterfoil.errors import AmbiguousJson
-from counterfoil.native import canonical_json, canonical_members
+from counterfoil.native import canonical_call, canonical_json, canonical_members
 
 #: Deeper values are ambiguous: some reader between client and server may refuse them.
 MAX_DEPTH = 64
@@ -36,6 +36,18 @@ def read_members(text: bytes, *, depth: int = MAX_DEPTH) -> dict[bytes, bytes] |
     """
     try:
         return canonical_members(text, depth)
+    except ValueError as problem:
+        raise AmbiguousJson(str(problem)) from None
+
+
+def read_call_text(body: bytes, method: bytes) -> tuple[bytes, bytes, bytes] | None:
+    """Return the name in a call's params, the params without `_meta`, and that, as canonical text.
+
+    `method` is a JSON string; None for a message of another one, and without params.  A part that is not
+    there is empty.  Raises as `write_canonical`.
+    """
+    try:
+        return canonical_call(body, method, MAX_DEPTH)
     except ValueError as problem:
         raise AmbiguousJson(str(problem)) from None
 

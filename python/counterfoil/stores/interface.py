@@ -47,6 +47,10 @@ class LogReader(Protocol):
         """Whether everything was read that there is."""
 
     @property
+    def has_read_answer(self) -> bool:
+        """Whether all there is of a call's stream was read, its answer included."""
+
+    @property
     def lendable(self) -> LogReader | None:
         """The reader that a relay may read for in this one's place; None while this one holds frames."""
 

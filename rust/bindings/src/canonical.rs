@@ -32,7 +32,26 @@ fn canonical_members<'py>(
     Ok(Some(found))
 }
 
+/// Tool name, params and meta of a call.
+type CallText<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>);
+
+/// Return what a call of this method asks for as canonical text: the name in its params, its params without
+/// `_meta`, and that; None for another message.
+#[pyfunction]
+fn canonical_call<'py>(
+    py: Python<'py>,
+    text: &[u8],
+    method: &[u8],
+    depth: usize,
+) -> PyResult<Option<CallText<'py>>> {
+    let found = canonical::read_call(text, method, depth).map_err(error)?;
+    Ok(found.map(|call| {
+        (PyBytes::new(py, &call.name), PyBytes::new(py, &call.params), PyBytes::new(py, &call.meta))
+    }))
+}
+
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(canonical_call, module)?)?;
     module.add_function(wrap_pyfunction!(canonical_json, module)?)?;
     module.add_function(wrap_pyfunction!(canonical_members, module)?)
 }

@@ -59,6 +59,58 @@ pub fn read_members(text: &[u8], depth: usize) -> Result<Option<Vec<Member>>, Am
     Ok(Some(found.iter().map(|each| Member { name: slice(&each.name), value: slice(&each.value) }).collect()))
 }
 
+/// What one call asks for, as canonical text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallText {
+    /// The value of the member `name` of its params; empty where there is none.
+    pub name: Vec<u8>,
+    /// Its params without `_meta`.
+    pub params: Vec<u8>,
+    /// The value of `_meta`; empty where there is none.
+    pub meta: Vec<u8>,
+}
+
+/// Reads a JSON-RPC message; None unless its `method` is this one (a JSON string) and its params an object.
+///
+/// # Errors
+/// As [`write_canonical`]; the params are at `depth`.
+pub fn read_call(text: &[u8], method: &[u8], depth: usize) -> Result<Option<CallText>, Ambiguous> {
+    let mut reader = Reader::new(text)?;
+    let mut message = Vec::with_capacity(text.len());
+    reader.space();
+    if reader.peek() != Some(b'{') {
+        reader.value(depth + 1, &mut message)?;
+        reader.end()?;
+        return Ok(None);
+    }
+    let members = reader.members(depth + 1, &mut message)?;
+    reader.end()?;
+    let params = value_of(&members, &message, b"\"params\"");
+    if value_of(&members, &message, b"\"method\"") != method || !params.starts_with(b"{") {
+        return Ok(None);
+    }
+    let mut reader = Reader { text: params, at: 0 };
+    let mut out = Vec::with_capacity(params.len());
+    let members = reader.members(depth, &mut out)?;
+    let mut kept = Vec::with_capacity(params.len());
+    for each in members.iter().filter(|each| out.get(each.name.clone()) != Some(b"\"_meta\"")) {
+        kept.push(if kept.is_empty() { b'{' } else { b',' });
+        kept.extend_from_slice(out.get(each.name.start..each.value.end).unwrap_or_default());
+    }
+    if kept.is_empty() {
+        kept.push(b'{');
+    }
+    kept.push(b'}');
+    let name = value_of(&members, &out, b"\"name\"").to_vec();
+    let meta = value_of(&members, &out, b"\"_meta\"").to_vec();
+    Ok(Some(CallText { name, params: kept, meta }))
+}
+
+fn value_of<'a>(members: &[Found], out: &'a [u8], name: &[u8]) -> &'a [u8] {
+    let found = members.iter().find(|each| out.get(each.name.clone()) == Some(name));
+    found.and_then(|each| out.get(each.value.clone())).unwrap_or_default()
+}
+
 /// Where a member stands in the output, and what it is sorted by.
 struct Found {
     points: Vec<u32>,

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use counterfoil_core::canonical::{read_members, write_canonical, Ambiguous};
+use counterfoil_core::canonical::{read_call, read_members, write_canonical, Ambiguous, CallText};
 use proptest::prelude::*;
 use serde::Deserialize;
 
@@ -28,6 +28,37 @@ fn equal_json_has_the_text_of_the_vectors() {
             assert_eq!(canonical(text.as_bytes(), 64).ok(), case.expect, "{}: {text}", case.name);
         }
     }
+}
+
+#[test]
+fn a_call_is_its_name_and_its_params_without_meta() {
+    let method = br#""tools/call""#;
+    let body =
+        br#"{"id": 1, "params": {"_meta": {"b": 1}, "x": 1.0, "name": "order", "arguments": {"_meta": {}}},
+        "method": "tools\/call", "jsonrpc": "2.0"}"#;
+    let call = CallText {
+        name: br#""order""#.to_vec(),
+        params: br#"{"arguments":{"_meta":{}},"name":"order","x":1}"#.to_vec(),
+        meta: br#"{"b":1}"#.to_vec(),
+    };
+    assert_eq!(read_call(body, method, 64), Ok(Some(call)));
+    let empty = CallText { name: Vec::new(), params: b"{}".to_vec(), meta: Vec::new() };
+    assert_eq!(read_call(br#"{"method": "tools/call", "params": {}}"#, method, 64), Ok(Some(empty)));
+    let others: [&[u8]; 5] = [
+        b"[]",
+        br#"{"method": "tools/list", "params": {}}"#,
+        br#"{"method": "tools/call"}"#,
+        br#"{"method": "tools/call", "params": []}"#,
+        br#"{"method": {}, "params": {}}"#,
+    ];
+    for other in others {
+        assert_eq!(read_call(other, method, 64), Ok(None));
+    }
+    assert!(read_call(br#"{"method": "tools/call", "params": {"a": 1, "a": 1}}"#, method, 64).is_err());
+    assert!(read_call(br#"{"id": 1, "id": 1, "method": "tools/call", "params": {}}"#, method, 64).is_err());
+    let nested = br#"{"method": "tools/call", "params": {"a": [[1]]}}"#;
+    assert!(read_call(nested, method, 4).is_ok());
+    assert!(read_call(nested, method, 3).is_err());
 }
 
 #[test]

@@ -62,7 +62,7 @@ def take_call(book: Book, moment: Moment, call: KeptCall, run: bytes) -> LedgerR
     None where another one was first, or the run goes on.  What is open is settled as indeterminate.
     """
     row = book.row(call.key)
-    if row is None or row.delivered:
+    if row is None or (row.delivered and not is_unresolved(row)):
         return None
     if row.run == run and row.state is RowState.SETTLED:
         return row

@@ -79,6 +79,11 @@ class Reader:
         return self._core is None or self._core.has_caught_up
 
     @property
+    def has_read_answer(self) -> bool:
+        """Whether all there is of a call's stream was read, its answer included."""
+        return self._core is not None and self._core.has_read_answer
+
+    @property
     def lendable(self) -> Reader | None:
         """This reader: a relay may read for it, as what was not read stays in the log."""
         return self

@@ -103,6 +103,12 @@ impl ReaderCore {
         self.store.get().locked(py, |store| store.has_caught_up(self.ticket))
     }
 
+    /// The call's answer was handed out, and everything before it.
+    #[getter]
+    fn has_read_answer(&self, py: Python<'_>) -> PyResult<bool> {
+        self.store.get().locked(py, |store| store.has_read_answer(self.ticket))
+    }
+
     /// A newer connection reads; this one is only kept open.
     #[getter]
     fn is_parked(&self, py: Python<'_>) -> PyResult<bool> {

@@ -405,6 +405,24 @@ impl<W> Store<W> {
         self.reader(ticket).is_some_and(|reader| !self.is_ready(reader.stream, reader.mode, reader.position))
     }
 
+    /// Whether this reader was given all there is of a stream whose requests have their answers.
+    #[must_use]
+    pub fn has_read_answer(&self, ticket: Ticket) -> bool {
+        let Some(reader) = self.reader(ticket) else { return false };
+        if let Some(end) = reader.end {
+            return end == ReaderEnd::Ended(EndWhy::Answered);
+        }
+        let Some(stream) = self.streams.get(reader.stream) else { return false };
+        stream.end_why() == Some(EndWhy::Answered)
+            && match reader.mode {
+                Mode::Parked => false,
+                Mode::All => stream.ring.last_sequence() <= reader.position,
+                Mode::Answers { requests_after } => {
+                    measure_answers(stream, reader.position, requests_after, 0, Most::bytes(1)).1 == 0
+                }
+            }
+    }
+
     /// Whether this reader is only kept open, because a newer one reads.
     #[must_use]
     pub fn is_parked(&self, ticket: Ticket) -> bool {

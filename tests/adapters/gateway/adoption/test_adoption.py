@@ -5,9 +5,13 @@ The schedules are those of the decisions, part 2 (L3 to L10, L17 to L20) and S9,
 
 from __future__ import annotations
 
+import json
+import socket
+import time
 from typing import Any
 
 import anyio
+import httpx2
 import pytest
 from adoption_kit import Agent, agents, answer_of, until
 from gateway_kit import Exchange, in_band, note
@@ -344,6 +348,40 @@ async def test_l9_a_reissue_that_overtakes_the_notice_waits_for_it() -> None:
                     await anyio.sleep(0.2)
                     await first.end()
             assert len(world.tool.runs) == 1
+
+
+async def test_l9_a_loop_that_is_late_hears_of_a_disconnect_before_it_gives_up_waiting_for_it() -> None:
+    """The wait of `adopt_settle_ms` ends in the same turn in which the loop finds the disconnect."""
+    settle_ms = 100
+    with anyio.fail_after(PATIENT):
+        async with agents(adopt_settle_ms=settle_ms, prime_after_ms=10_000) as world:
+            world.tool.opens = False  # without a head there is no id: the call is free at once
+            port = httpx2.URL(world.url).port
+            assert port is not None
+            sockets = [socket.create_connection(("127.0.0.1", port)) for _ in range(2)]
+            sessions = [await world.session() for _ in sockets]
+            first, second = (raw_call(agent, number) for number, agent in enumerate(sessions))
+            sockets[0].sendall(first)
+            await world.tool.started(1)
+            sockets[1].sendall(second)
+            adoption = world.behind.gateway.adoption
+            assert adoption is not None
+            await until(lambda: len(adoption._adopting.table) == 2)
+            sockets[0].close()
+            time.sleep(2 * settle_ms / 1000)  # noqa: ASYNC251 - the loop is late
+            await until(lambda: world.counts.adopted or len(world.tool.runs) > 1)
+            assert len(world.tool.runs) == 1
+            sockets[1].close()
+
+
+def raw_call(agent: Agent, number: int) -> bytes:
+    """Write a call as it goes over a bare socket."""
+    message = agent.raw.message("tools/call", {"name": "order", "arguments": {"item": 1}}, number)
+    body = json.dumps(message).encode()
+    fields = {"host": "127.0.0.1", "content-type": "application/json", **agent.raw.fields}
+    lines = [f"{name}: {value}" for name, value in fields.items()]
+    head = "\r\n".join(["POST /mcp HTTP/1.1", *lines, f"content-length: {len(body)}"])
+    return head.encode() + b"\r\n\r\n" + body
 
 
 async def test_equal_calls_in_parallel_keep_their_count_whatever_is_cut(scaled: Any) -> None:

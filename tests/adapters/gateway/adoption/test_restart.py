@@ -108,6 +108,46 @@ async def test_a_call_that_the_end_interrupted_is_told_to_every_equal_one_and_re
         assert (doubt.what, doubt.outcome) == ("unkeyed", "indeterminate")
 
 
+async def test_a_doubt_that_its_caller_was_told_is_told_again_after_a_restart(tmp_path: Path) -> None:
+    """L10: told to every identical call until the window ends, which a restart does not shorten."""
+    async with lives(tmp_path) as gateway:
+        tool = gateway.tool
+        async with gateway.next() as world:
+            agent = await world.session()
+            async with agent.call() as stream:
+                await tool.started(1)
+                await tool.runs[0].end()  # the upstream breaks off
+                assert in_band(await answer_of(stream))["executed"] == "unknown"
+        (row,) = rows(tmp_path)
+        assert (row.outcome, row.delivered) == ("indeterminate", True)
+        for number in (2, 3):
+            async with gateway.next() as world:
+                agent = await world.session()
+                async with agent.call(request_id=number) as stream:
+                    told = await answer_of(stream)
+                assert (told["id"], in_band(told)["executed"]) == (number, "unknown")
+        assert len(tool.runs) == 1
+
+
+async def test_what_a_former_life_left_is_settled_though_adoption_is_off_now(tmp_path: Path) -> None:
+    async with lives(tmp_path) as gateway:
+        async with gateway.next() as world:
+            agent = await world.session()
+            async with agent.call() as stream:
+                await stream.next()
+                await gateway.tool.started(1)
+        (row,) = rows(tmp_path)
+        assert row.state == "intended"
+        async with gateway.next(adopt_s=0) as world:
+            agent = await world.session()
+            async with agent.call(request_id=2) as stream:
+                await gateway.tool.started(2)
+                await gateway.tool.finish(1)
+                assert (await answer_of(stream))["result"] == "run 2"
+        (row,) = rows(tmp_path)
+        assert (row.state, row.outcome) == ("settled", "indeterminate")
+
+
 async def test_what_was_handed_over_refused_or_cancelled_leaves_nothing_behind(tmp_path: Path) -> None:
     async with recorded(tmp_path) as world:
         agent = await world.session()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import weakref
 from typing import Any, cast
 
 import anyio
@@ -12,8 +11,7 @@ import pytest
 from adoption_kit import agents, answer_of
 from clock_kit import asked
 from counterfoil.adapters.gateway.adoption.entries import AdoptableCall
-from counterfoil.adapters.gateway.calls.connection import Connection, WatchedReader
-from counterfoil.errors import StreamEnded
+from counterfoil.adapters.gateway.calls.connection import Connection
 from gateway_kit import REVISION, Behind, Exchange, Upstream
 
 pytestmark = pytest.mark.anyio
@@ -49,21 +47,11 @@ async def gone() -> Any:
     return {"type": "http.disconnect"}
 
 
-class Ending:
-    """A reader whose stream has one frame, and then ends with its answer."""
+class Answered:
+    """A reader that has read the answer."""
 
     is_attached = True
-    position = 1
-
-    def __init__(self) -> None:
-        self._frames = [b"frame"]
-
-    def read(self, max_bytes: int) -> bytes:
-        if self._frames:
-            return self._frames.pop()
-        end = StreamEnded("everything of it was read")
-        end.why = "ended"
-        raise end
+    has_read_answer = True
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
@@ -113,29 +101,13 @@ async def test_after_a_wait_a_disconnect_is_told_before_the_answer() -> None:
 
     told = Told()
     connection = Connection(told, gone, send)
-    reader = cast(WatchedReader, connection.watch(cast(Any, Ending())))
     await connection.send(START)
-    assert reader.read() == b"frame"
-    await reader.wait()
+    await connection.send({"type": "http.response.body", "body": b"the lead", "more_body": True})
+    connection.watch(cast(Any, Answered()))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(connection.receive)
         await connection.send(ANSWER)
-    assert "handed over" not in told.news
-
-
-async def test_a_reader_that_met_its_end_is_nothing_for_the_garbage_collector() -> None:
-    gc.disable()
-    try:
-        reader = WatchedReader(cast(Any, Ending()))
-        assert reader.read() == b"frame"
-        assert reader.has_read_answer
-        with pytest.raises(StreamEnded):
-            reader.read()
-        left = weakref.ref(reader)
-        del reader
-        assert left() is None
-    finally:
-        gc.enable()
+    assert told.news == ["attached", "gone"]
 
 
 async def test_a_delivered_call_is_nothing_for_the_garbage_collector() -> None:

@@ -14,7 +14,6 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from counterfoil.adapters.gateway.across.offers import Offers
-from counterfoil.adapters.gateway.adoption.table import OnOffer
 from counterfoil.adapters.gateway.arrival.inbound import Inbound
 from counterfoil.adapters.gateway.arrival.scopes import Identity
 from counterfoil.adapters.gateway.sessions.sessions import SessionFacts
@@ -93,7 +92,7 @@ class Across:
             self.offers.forget(identity, owner)
         return False
 
-    def tell_offers(self, within_s: float) -> OnOffer:
+    def tell_offers(self, within_s: float) -> Callable[[bytes, bool], None]:
         """Return what tells the others of undelivered calls here."""
 
         def tell(identity: bytes, is_open: bool) -> None:

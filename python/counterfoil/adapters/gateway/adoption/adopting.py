@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 import anyio
+import anyio.lowlevel
 import msgspec
 from anyio.abc import TaskGroup
 
@@ -44,6 +45,9 @@ from counterfoil.stores.interface import ReplayLog
 #: Identities whose answer was handed over lately, remembered for the log line only.
 _REMEMBERED = 10_000
 
+#: Turns of the loop in which a disconnect is told once the loop has it.
+_TURNS = 8
+
 #: Told of cancelled, forgotten and ended work.
 OnRelease = Callable[[AdoptableCall, CallWork | None], None]
 
@@ -65,17 +69,17 @@ class Adopting:
         self._window_s = settings.adopt_s
         self._settle_s = settings.adopt_settle_ms / 1000
         self._return_s = max(settings.adopt_return_s, 3 * settings.retry_ms / 1000)
-        self._delivered: OrderedDict[bytes, float] = OrderedDict()
+        #: By the hash of an identity: what a call asks for is not kept for a line of the log.
+        self._delivered: OrderedDict[int, float] = OrderedDict()
         self._tasks: TaskGroup | None = None
 
     def enter(self, entry: AdoptableCall, call: Call, tasks: TaskGroup) -> None:
         """Take a call in; one that nothing identical stands beside has its work from here on."""
         self._tasks = tasks
-        self.table.add(entry)
-        if not self.table.equal_to(entry):
+        if not self.table.add(entry):
             if self._was_delivered(entry):
                 self.told.passed_over(entry)
-            self._begin_work(entry, call)
+            entry.work = CallWork(call, entry)
 
     def stop(self) -> None:
         """Begin no window any more: the gateway ends, and connections that outlive it are not waited for."""
@@ -96,8 +100,8 @@ class Adopting:
                 await call.refuse(refused_unrecorded(entry.request_id))
                 self._finish(own)
                 return
-        if entry.is_withdrawn:
-            await entry.stream.settle(call.error(Why.UNSENT, Executed.NO))
+            if entry.is_withdrawn:
+                await entry.stream.settle(call.error(Why.UNSENT, Executed.NO))
         work = own_work(entry, call)
         if work is None:
             return
@@ -134,7 +138,6 @@ class Adopting:
         now = time.monotonic()
         entry.work, entry.away_since, work.is_running = work, now, False
         self.table.add(entry)
-        self.table.add_work(work)
         if work.state is Work.INDETERMINATE:
             work.settled_at = now
             self.table.offer(entry)  # whoever makes the call again is told
@@ -182,6 +185,8 @@ class Adopting:
         """Nobody is attached: the window in which the call may be adopted begins."""
         if entry.away_since is not None or entry.connection is None:
             return
+        if entry.delivery is Delivery.DONE and not entry.is_listed:
+            return  # it has its answer, and nobody asks for it any more
         entry.away_since = now = time.monotonic()
         self.table.ring(entry.identity)
         if entry.delivery is Delivery.DONE or entry.is_forgotten or self._tasks is None:
@@ -233,8 +238,10 @@ class Adopting:
             elif isinstance(verdict, Wait):
                 assert chosen is not None
                 until = settled_at if verdict.why is Why.WAITING else self._free_at(chosen)
-                with anyio.move_on_after(max(0.0, until - now)):
+                with anyio.move_on_after(max(0.0, until - now)) as patience:
                     await bell.wait()
+                if patience.cancelled_caught:
+                    await self._let_notices_come(bell)
             elif isinstance(verdict, Adopt):
                 assert chosen is not None
                 await self._adopt(entry, chosen, call)
@@ -245,7 +252,14 @@ class Adopting:
             else:
                 if verdict.why is Why.ENDED or self._was_delivered(entry):
                     self.told.passed_over(entry)
-                self._begin_work(entry, call)
+                entry.work = CallWork(call, entry)
+
+    async def _let_notices_come(self, bell: anyio.Event) -> None:
+        """Let a loop that is late hand on what it has: a disconnect is told some turns behind a timer."""
+        for _ in range(_TURNS):
+            if bell.is_set():
+                return
+            await anyio.lowlevel.checkpoint()
 
     def _judge(
         self, entry: AdoptableCall, now: float, has_settled: bool
@@ -281,10 +295,6 @@ class Adopting:
         closing = other.closing
         grace_s = closing.grace_s if closing is not None else 0.0
         return min(self._return_s, grace_s / 2) if grace_s else self._return_s
-
-    def _begin_work(self, entry: AdoptableCall, call: Call) -> None:
-        entry.work = work = CallWork(call, entry)
-        self.table.add_work(work)
 
     # --- taking over
 
@@ -325,6 +335,10 @@ class Adopting:
         holder = work.holder
         if work.state is Work.RUNNING and work.call is not None:
             work.state, work.doubt = outcome_of(work.call)
+        if holder.delivery is Delivery.DONE and work.state is not Work.INDETERMINATE:
+            self.table.remove(holder)
+            self._release(holder, work)
+            return
         work.settled_at = time.monotonic()
         if work.state is Work.INDETERMINATE and self._tasks is not None:
             self._tasks.start_soon(self._forget_later, holder, None)
@@ -333,11 +347,7 @@ class Adopting:
             if not holder.is_forgotten:
                 self.table.offer(holder)  # whoever makes the call again is told
             self._tell_release(holder, work)
-        elif (
-            holder.delivery is Delivery.DONE
-            or holder.is_forgotten
-            or work.state in (Work.CANCELLED, Work.NOT_APPLIED)
-        ):
+        elif holder.is_forgotten or work.state in (Work.CANCELLED, Work.NOT_APPLIED):
             self.table.remove(holder)
             self._release(holder, work)
         else:
@@ -345,7 +355,7 @@ class Adopting:
 
     def _release(self, entry: AdoptableCall, work: CallWork | None) -> None:
         if work is not None and not work.is_running:
-            self.table.remove_work(work)
+            self.table.end_work(work)
         self._tell_release(entry, work)
         if work is not None and not work.is_running and _is_settled_by_itself(entry, work):
             entry.work = None  # the two hold each other, and nobody asks for either any more
@@ -362,13 +372,15 @@ class Adopting:
             self.forget(entry)
 
     def _remember_delivered(self, entry: AdoptableCall) -> None:
-        self._delivered[entry.identity] = time.monotonic()
-        self._delivered.move_to_end(entry.identity)
+        place = hash(entry.identity)
+        self._delivered[place] = time.monotonic()
+        self._delivered.move_to_end(place)
         if len(self._delivered) > _REMEMBERED:
             self._delivered.popitem(last=False)
 
     def _was_delivered(self, entry: AdoptableCall) -> bool:
-        return time.monotonic() - self._delivered.get(entry.identity, float("-inf")) < self._window_s
+        delivered_at = self._delivered.get(hash(entry.identity))
+        return delivered_at is not None and time.monotonic() - delivered_at < self._window_s
 
 
 def own_work(entry: AdoptableCall, call: Call) -> CallWork | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
+from collections.abc import Hashable
 
 import msgspec
 
@@ -92,16 +93,23 @@ def judge_eligibility(policy: AdoptScope, facts: CallFacts, *, is_read_only: boo
     return Eligible.READ_ONLY if is_read_only else Eligible.YES
 
 
+#: What identical calls have in common: its parts, or their digest where it leaves this process.
+Identity = Hashable
+
+
 def identify_call(
     route: tuple[str, str, bytes], scope: Scope, knows: Capabilities, facts: CallFacts, *, crosses: bool
-) -> bytes:
+) -> tuple[object, ...]:
     """Return what identical calls have in common.
 
     `route` is the prefix, the upstream and the path behind it; `crosses` says that the principal counts, and
     not the session.  Revisions whose results have other shapes are other families (decision L7).
     """
     session = None if crosses else scope.session
-    principal = scope.principal
     family = "sessions" if knows.has_sessions else "rounds"
-    parts = (*route, scope.tenant, principal, session, family, facts.params)
+    return (*route, scope.tenant, scope.principal, session, family, facts.params)
+
+
+def digest_identity(parts: tuple[object, ...]) -> bytes:
+    """Return what stands for an identity in the ledger, and between processes."""
     return hashlib.blake2b(msgspec.msgpack.encode(parts), digest_size=32).digest()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from counterfoil.adapters.gateway.adoption.eligibility import Identity
 from counterfoil.adapters.gateway.calls.calls import Call
 from counterfoil.adapters.gateway.calls.connection import Connection
 from counterfoil.adapters.gateway.sessions.sessions import SessionFacts
@@ -17,7 +18,6 @@ from counterfoil.adapters.gateway.wire.messages import RequestId
 from counterfoil.adapters.gateway.wire.upstream_port import Upstream, UpstreamRequest
 from counterfoil.model.adoption import Caller, Delivery, Work
 from counterfoil.model.ledger_verdicts import Claimed
-from counterfoil.native import Scope
 from counterfoil.protocol.inband_error import InbandError
 
 if TYPE_CHECKING:
@@ -30,6 +30,18 @@ class CallWork:
     `stream` is where its events go, whoever holds it.  `doubt` is what its caller was told where its outcome
     is indeterminate.
     """
+
+    __slots__ = (
+        "call",
+        "claimed",
+        "copying",
+        "doubt",
+        "holder",
+        "is_running",
+        "origin",
+        "settled_at",
+        "state",
+    )
 
     def __init__(self, call: Call | None, origin: AdoptableCall) -> None:
         #: None for the call of a former life, of which only the outcome is known.
@@ -56,12 +68,28 @@ class AdoptableCall:
     `work` is None while it waits for an identical call to become free; then nothing of it was sent.
     """
 
+    #: What is not so for nearly every call stands here, and with a call for which it is so.
+    work: CallWork | None = None
+    connection: Connection | None = None
+    has_id = False
+    session_ended = False
+    delivery = Delivery.NONE
+    #: Since when nobody is attached.
+    away_since: float | None = None
+    is_forgotten = False
+    is_withdrawn = False
+    #: Whether an identical call, a cursor or a cancellation can find it.
+    is_listed = False
+    held_cancellation: bytes | None = None
+    #: What closes the upstream leg when its client goes, where a close cancels.
+    closing: Closing | None = None
+
     def __init__(
         self,
         *,
-        identity: bytes,
+        identity: Identity,
         tool: str,
-        route: str,
+        target: bytes,
         stream: CallStream,
         request_id: RequestId,
         upstream: Upstream,
@@ -71,30 +99,20 @@ class AdoptableCall:
     ) -> None:
         self.identity = identity
         self.tool = tool
-        self.route = route
         self.stream = stream
+        self.scope = stream.scope
         self.request_id = request_id
         self.upstream = upstream
         self.request = request
         self.facts = facts
         #: Whether its principal may take it over from another session.
         self.crosses_sessions = crosses_sessions
-        self.work: CallWork | None = None
-        self.connection: Connection | None = None
-        self.has_id = False
-        self.session_ended = False
-        self.delivery = Delivery.NONE
-        #: Since when nobody is attached.
-        self.away_since: float | None = None
-        self.is_forgotten = False
-        self.is_withdrawn = False
-        self.held_cancellation: bytes | None = None
-        #: What closes the upstream leg when its client goes, where a close cancels.
-        self.closing: Closing | None = None
+        self._target = target
 
     @property
-    def scope(self) -> Scope:
-        return self.stream.scope
+    def route(self) -> str:
+        """The path that it came on, without a query."""
+        return self._target.partition(b"?")[0].decode("latin-1")
 
     @property
     def is_attached(self) -> bool:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+import sniffio
 from anyio.abc import TaskGroup
 
 from counterfoil.adapters.gateway.adoption.adopting import Adopting, WatchedCall
 from counterfoil.adapters.gateway.adoption.adoption_log import AdoptionCounts
 from counterfoil.adapters.gateway.adoption.eligibility import (
     AdoptPolicy,
+    Identity,
     ReadOnlyTools,
+    digest_identity,
     identify_call,
     judge_eligibility,
 )
@@ -21,7 +24,6 @@ from counterfoil.adapters.gateway.adoption.journal import Journal
 from counterfoil.adapters.gateway.adoption.listing import ListeningUpstream
 from counterfoil.adapters.gateway.adoption.questions import Questions
 from counterfoil.adapters.gateway.adoption.restoring import restore
-from counterfoil.adapters.gateway.adoption.table import OnOffer
 from counterfoil.adapters.gateway.arrival.inbound import Inbound
 from counterfoil.adapters.gateway.arrival.scopes import ANONYMOUS
 from counterfoil.adapters.gateway.calls.calls import Call, OnHead
@@ -52,12 +54,17 @@ class Adoption:
     ) -> None:
         self._policy = AdoptPolicy(settings)
         self._read_only = ReadOnlyTools()
-        self._journal = Journal(ledger) if ledger is not None and self._policy.is_on else None
+        #: What former lives left, which is settled though adoption is off in this one.
+        self._former = Journal(ledger) if ledger is not None else None
+        self._journal = self._former if self._policy.is_on else None
         self._adopting = Adopting(log, settings, limits, self._journal)
         self._log = log
         self._settings = settings
+        #: Whether identities leave this process, to the ledger or to others.
+        self._digests = self._journal is not None
         self._held = Held(self._adopting, settings.cancel_settle_s)
         self._standalone: dict[Scope, int] = {}
+        self._is_on_asyncio: bool | None = None
 
     @property
     def is_on(self) -> bool:
@@ -70,15 +77,11 @@ class Adoption:
 
     async def restore(self, tasks: TaskGroup) -> None:
         """Take in what former lives left in the ledger, and nobody alive has taken in."""
-        if self._journal is not None:
-            await restore(
-                self._adopting,
-                self._journal,
-                self._log,
-                tasks,
-                window_s=self._settings.adopt_s,
-                limit=self._settings.adopt_calls,
-            )
+        self._is_on_asyncio = sniffio.current_async_library() == "asyncio"
+        if self._former is not None:
+            limit = self._settings.adopt_calls if self.is_on else 0
+            window_s = self._settings.adopt_s
+            await restore(self._adopting, self._former, self._log, tasks, window_s=window_s, limit=limit)
 
     def stop(self) -> None:
         """Start nothing any more: connections outlive the gateway, and tell that their clients are gone."""
@@ -121,7 +124,7 @@ class Adoption:
         entry = AdoptableCall(
             identity=identity,
             tool=asked.tool,
-            route=inbound.target.partition(b"?")[0].decode("latin-1"),
+            target=inbound.target,
             stream=call.stream,
             request_id=message.request_id,
             upstream=call.upstream,
@@ -146,15 +149,23 @@ class Adoption:
     ) -> bytes | None:
         """Return what identical calls have in common, before there is a stream; None if it takes no part."""
         found = self._identify(inbound, request, upstream, scope, knows, asked)
-        return found[0] if found is not None else None
+        identity = found[0] if found is not None else None
+        assert identity is None or isinstance(identity, bytes), "other processes know digests"
+        return identity
 
     def has_offer(self, identity: bytes) -> bool:
         """Whether an undelivered call or a doubt of that identity is here."""
         return self._adopting.table.has_offer(identity)
 
-    def listen_to_offers(self, listener: OnOffer) -> None:
+    def listen_to_offers(self, listener: Callable[[bytes, bool], None]) -> None:
         """Have `listener` told when an identity can be adopted here, and when it cannot any more."""
-        self._adopting.table.on_offer = listener
+        self._digests = True
+
+        def tell(identity: Identity, is_open: bool) -> None:
+            assert isinstance(identity, bytes), "other processes know digests"
+            listener(identity, is_open)
+
+        self._adopting.table.on_offer = tell
 
     def _identify(
         self,
@@ -164,7 +175,7 @@ class Adoption:
         scope: Scope,
         knows: Capabilities,
         asked: CallFacts,
-    ) -> tuple[bytes, bool] | None:
+    ) -> tuple[Identity, bool] | None:
         route = route_of(inbound, request)
         policy = self._policy.scope_of(route, asked.tool)
         is_read_only = self._read_only.has(route, scope, asked.tool)
@@ -173,33 +184,35 @@ class Adoption:
         if eligible is not Eligible.YES or (not crosses and scope.session is None):
             return None
         place = (route, getattr(upstream, "name", ""), request.target)
-        return identify_call(place, scope, knows, asked, crosses=crosses), crosses
+        parts = identify_call(place, scope, knows, asked, crosses=crosses)
+        return digest_identity(parts) if self._digests else parts, crosses
 
-    async def run(self, entry: AdoptableCall, call: Call, on_head: OnHead) -> None:
+    def run(self, entry: AdoptableCall, call: Call, on_head: OnHead) -> Awaitable[None]:
         """Make the call, or take over an identical one."""
-        await self._adopting.run(entry, call, on_head)
+        return self._adopting.run(entry, call, on_head)
 
-    @contextmanager
-    def watching(
+    def watch(
         self,
         entry: AdoptableCall | None,
         others: Sequence[Watcher],
         call: Call,
         receive: Receive,
         send: Send,
-    ) -> Iterator[Connection]:
-        """Watch the connection that a call came on; `others` want to know of it too."""
-        connection = Connection(self._watchers(entry, others), receive, send)
+    ) -> Connection:
+        """Watch the connection that a call came on until `unwatch`; `others` want to know of it too."""
+        watcher = self._watchers(entry, others)
+        connection = Connection(watcher, receive, send, is_on_asyncio=self._is_on_asyncio)
         if entry is not None:
             self._adopting.connect(entry, connection)
         for other in others:
             other.note_attached(connection)
         call.stream.watch = connection.watch
-        try:
-            yield connection
-        finally:
-            call.stream.watch = None
-            connection.release()
+        return connection
+
+    def unwatch(self, call: Call, connection: Connection) -> None:
+        """Stop watching the connection that a call came on: it is over."""
+        call.stream.watch = None
+        connection.release()
 
     # --- resumes
 
@@ -221,6 +234,8 @@ class Adoption:
 
     def _watchers(self, entry: AdoptableCall | None, others: Sequence[Watcher]) -> Watcher | None:
         # A close is judged first: what it cancels is not undelivered.
+        if entry is not None and not others:
+            return WatchedCall(self._adopting, entry)
         return watchers_of(*others, WatchedCall(self._adopting, entry) if entry is not None else None)
 
     @property
@@ -313,7 +328,8 @@ class Adoption:
 
 def route_of(inbound: Inbound, request: UpstreamRequest) -> str:
     """The path prefix that chose the upstream: the target is what is left behind it."""
-    return inbound.target[: len(inbound.target) - len(request.target)].decode("latin-1")
+    length = len(inbound.target) - len(request.target)
+    return inbound.target[:length].decode("latin-1") if length else ""
 
 
 def _token_of(cursor: str | None) -> StreamToken | None:

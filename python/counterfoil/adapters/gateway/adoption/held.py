@@ -44,17 +44,22 @@ class Held:
         self._settle_s = settle_s
         self._ends: list[_HeldEnd] = []
         self._tasks: TaskGroup | None = None
-        adopting.on_release.append(self._note_release)
 
     def stop(self) -> None:
         """Send nothing any more that was held: the gateway ends."""
         self._tasks = None
 
+    def _begin(self, tasks: TaskGroup) -> None:
+        """From the first one on it has to know of every call that ends."""
+        self._tasks = tasks
+        if self._note_release not in self._adopting.on_release:
+            self._adopting.on_release.append(self._note_release)
+
     async def take_cancellation(
         self, scope: Scope, request_id: RequestId, body: bytes, tasks: TaskGroup
     ) -> Cancellation:
         """Decide on a `notifications/cancelled`, and do what is to be done with one that is not passed."""
-        self._tasks = tasks
+        self._begin(tasks)
         table = self._adopting.table
         entry = table.of_request(scope, request_id)
         if entry is None:
@@ -79,7 +84,7 @@ class Held:
 
     def holds_end(self, scope: Scope, upstream: Upstream, request: UpstreamRequest, tasks: TaskGroup) -> bool:
         """Hold the end of a session upstream while works of it may still be wanted; False to pass it on."""
-        self._tasks = tasks
+        self._begin(tasks)
         works = {work for work in self._adopting.table.works_of(scope) if _needs_session(work)}
         if not works:
             return False

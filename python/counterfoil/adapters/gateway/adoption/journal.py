@@ -36,6 +36,7 @@ class Journal:
     async def begin(self, work: CallWork) -> None:
         """Write the intent; raises what the ledger raises, and then nothing may be sent."""
         entry = work.origin
+        assert isinstance(entry.identity, bytes), "with a ledger identities are digests"
         key = UnkeyedCall(route=entry.route, identity=entry.identity, number=secrets.token_hex(8))
         intent = Intent(scope=entry.scope, key=key, kind=RowKind.CALL, label=entry.tool[:_MAX_LABEL])
         claimed = await self._ledger.claim(intent)
@@ -82,31 +83,36 @@ class Journal:
     ) -> AsyncIterator[tuple[Scope, UnkeyedCall, LedgerRow, Claimed]]:
         """Go through what former lives left to be adopted, or to be told; it is this process's from now on.
 
-        Doubts are settled on the way.  At most `limit` are taken.  Raises what the ledger raises.
+        At most `limit`; doubts are settled on the way, beyond it too.  Raises what the ledger raises.
         """
         after = b""
         since = time.time() - window_s
-        while limit > 0 and (page := await self._ledger.kept_calls(after)):
+        while page := await self._ledger.kept_calls(after):
             after = page[-1].key
-            wanted = [call for call in page if _is_kept(call.row, since)][:limit]
+            wanted = [
+                one for one in page if _is_open(one.row) or (limit and _is_wanted(one.row, since=since))
+            ]
             # All of a page together: they share their commits.
             for call, taking in [(call, self._ledger.take_call(call)) for call in wanted]:
                 row = await taking
-                if row is not None:
+                if row is not None and limit:
                     limit -= 1
                     scope, key = read_unkeyed(call.key)
                     yield scope, key, row, _claimed(call.key, row)
 
 
-def _is_kept(row: LedgerRow, since: float) -> bool:
-    if row.state in (RowState.INTENDED, RowState.CANCELLING):
-        return True  # if it runs no more, that is a doubt
-    return not row.delivered and row.changed_at >= since
-
-
 def is_doubtful(row: LedgerRow) -> bool:
     """Whether nobody knows what became of a call."""
     return row.outcome is OutcomeToken.INDETERMINATE
+
+
+def _is_open(row: LedgerRow) -> bool:
+    return row.state in (RowState.INTENDED, RowState.CANCELLING)
+
+
+def _is_wanted(row: LedgerRow, *, since: float) -> bool:
+    """Whether an equal call may still come for it: a doubt is told as often as somebody asks."""
+    return row.changed_at >= since and (is_doubtful(row) or not row.delivered)
 
 
 def _claimed(key: bytes, row: LedgerRow) -> Claimed:

@@ -79,7 +79,7 @@ async def _take_in(
     entry = AdoptableCall(
         identity=key.identity,
         tool=row.label,
-        route=key.route,
+        target=key.route.encode("latin-1"),
         stream=stream,
         request_id=own_id,
         upstream=_FormerLeg(),

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import anyio
 
+from counterfoil.adapters.gateway.adoption.eligibility import Identity
 from counterfoil.adapters.gateway.adoption.entries import AdoptableCall, CallWork
 from counterfoil.adapters.gateway.wire.messages import RequestId
 from counterfoil.native import Scope, StreamToken
@@ -19,7 +20,7 @@ _REMEMBERED = 1 << 16
 
 
 #: Told an identity, and whether it can be adopted from now on, or no more.
-OnOffer = Callable[[bytes, bool], None]
+OnOffer = Callable[[Identity, bool], None]
 
 
 class AdoptionTable:
@@ -29,61 +30,59 @@ class AdoptionTable:
         #: Who tells other processes what can be adopted here.
         self.on_offer: OnOffer | None = None
         self._offered: dict[AdoptableCall, None] = {}
-        self._offers: Counter[bytes] = Counter()
+        self._offers: Counter[Identity] = Counter()
         self._limit = limit
-        self._by_identity: dict[bytes, list[AdoptableCall]] = {}
-        self._by_stream: dict[tuple[Scope, StreamToken], AdoptableCall] = {}
-        self._by_request: dict[tuple[Scope, RequestId], AdoptableCall] = {}
+        self._by_identity: dict[Identity, list[AdoptableCall]] = {}
+        self._by_session: dict[Scope, dict[StreamToken, AdoptableCall]] = {}
         self._away: OrderedDict[AdoptableCall, None] = OrderedDict()
-        self._by_session: dict[Scope, dict[AdoptableCall, None]] = {}
         self._taken: OrderedDict[tuple[Scope, StreamToken], RequestId] = OrderedDict()
         self._taken_requests: dict[tuple[Scope, RequestId], StreamToken] = {}
-        self._works: dict[Scope, set[CallWork]] = {}
+        #: Works whose calls are gone from here, by the session that they were made in.
+        self._taken_works: dict[Scope, set[CallWork]] = {}
         self._left: dict[Scope, None] = {}
-        self._bells: dict[bytes, anyio.Event] = {}
+        self._bells: dict[Identity, anyio.Event] = {}
 
     def __len__(self) -> int:
-        return len(self._by_stream)
+        return sum(map(len, self._by_session.values()))
 
-    def add(self, entry: AdoptableCall) -> None:
-        self._by_identity.setdefault(entry.identity, []).append(entry)
-        self._by_stream[entry.scope, entry.stream.token] = entry
-        self._by_request[entry.scope, entry.request_id] = entry
-        self._by_session.setdefault(entry.scope, {})[entry] = None
-
-    def add_work(self, work: CallWork) -> None:
-        self._works.setdefault(work.origin.scope, set()).add(work)
-
-    def remove_work(self, work: CallWork) -> None:
-        works = self._works.get(work.origin.scope)
-        if works is not None:
-            works.discard(work)
-            if not works:
-                del self._works[work.origin.scope]
+    def add(self, entry: AdoptableCall) -> bool:
+        """Take a call in; return whether an identical one came before."""
+        entry.is_listed = True
+        own = self._by_session.get(entry.scope)
+        if own is None:
+            own = self._by_session[entry.scope] = {}
+        own[entry.stream.token] = entry
+        equal = self._by_identity.get(entry.identity)
+        if equal is None:
+            self._by_identity[entry.identity] = [entry]
+            return False
+        equal.append(entry)
+        return True
 
     def remove(self, entry: AdoptableCall) -> None:
         """Forget a call; its identity, stream and request id lead nowhere."""
+        if not entry.is_listed:
+            return
+        entry.is_listed = False
         self._end_offer(entry)
-        equal = self._by_identity.get(entry.identity)
-        if equal is not None and entry in equal:
-            equal.remove(entry)
-            if not equal:
-                del self._by_identity[entry.identity]
-        self._by_stream.pop((entry.scope, entry.stream.token), None)
-        if self._by_request.get((entry.scope, entry.request_id)) is entry:
-            del self._by_request[entry.scope, entry.request_id]
-        own = self._by_session.get(entry.scope)
-        if own is not None:
-            own.pop(entry, None)
-            if not own:
-                del self._by_session[entry.scope]
-                self._left.pop(entry.scope, None)
+        equal = self._by_identity[entry.identity]
+        equal.remove(entry)
+        if not equal:
+            del self._by_identity[entry.identity]
+        own = self._by_session[entry.scope]
+        del own[entry.stream.token]
+        if not own:
+            del self._by_session[entry.scope]
+            self._left.pop(entry.scope, None)
         self._away.pop(entry, None)
         self.ring(entry.identity)
 
     def take_away(self, entry: AdoptableCall) -> None:
         """Its work has a new holder: remember it for a first caller who comes back."""
         self.remove(entry)
+        if entry.work is not None:
+            origin = entry.work.origin
+            self._taken_works.setdefault(origin.scope, set()).add(entry.work)
         # Ids only: what a call holds (its body, its answer's way) goes with its work.
         self._taken[entry.scope, entry.stream.token] = entry.request_id
         self._taken_requests[entry.scope, entry.request_id] = entry.stream.token
@@ -108,7 +107,7 @@ class AdoptionTable:
         if self._offers[entry.identity] == 1:
             self.on_offer(entry.identity, True)
 
-    def has_offer(self, identity: bytes) -> bool:
+    def has_offer(self, identity: Identity) -> bool:
         return identity in self._offers
 
     def _end_offer(self, entry: AdoptableCall) -> None:
@@ -124,27 +123,37 @@ class AdoptionTable:
         self._end_offer(entry)
         self._away.pop(entry, None)
 
+    def end_work(self, work: CallWork) -> None:
+        """Forget a work that is over, and wanted no more."""
+        works = self._taken_works.get(work.origin.scope)
+        if works is not None:
+            works.discard(work)
+            if not works:
+                del self._taken_works[work.origin.scope]
+
     def equal_to(self, entry: AdoptableCall) -> list[AdoptableCall]:
         """Return the identical calls that came before, oldest first."""
         equal = self._by_identity.get(entry.identity, ())
-        return list(equal[: equal.index(entry)]) if entry in equal else list(equal)
+        return list(equal[: equal.index(entry)]) if entry.is_listed else list(equal)
 
     def of_stream(self, scope: Scope, token: StreamToken) -> AdoptableCall | None:
-        return self._by_stream.get((scope, token))
+        return self._by_session.get(scope, {}).get(token)
 
     def taken_of_stream(self, scope: Scope, token: StreamToken) -> RequestId | None:
         """Return the request id of a call whose work has another holder, by its stream."""
         return self._taken.get((scope, token))
 
     def of_request(self, scope: Scope, request_id: RequestId) -> AdoptableCall | None:
-        return self._by_request.get((scope, request_id))
+        """Return the latest call of that id in a session."""
+        found = (entry for entry in reversed(self.of_session(scope)) if entry.request_id == request_id)
+        return next(found, None)
 
     def is_taken(self, scope: Scope, request_id: RequestId) -> bool:
         """Whether the work of the call of that id has another holder."""
         return (scope, request_id) in self._taken_requests
 
     def of_session(self, scope: Scope) -> list[AdoptableCall]:
-        return list(self._by_session.get(scope, ()))
+        return list(self._by_session.get(scope, {}).values())
 
     def note_session(self, scope: Scope, *, has_left: bool) -> None:
         """Note that a session's client closed its standalone stream, or has one again."""
@@ -163,14 +172,15 @@ class AdoptionTable:
         return scope in self._left
 
     def works_of(self, scope: Scope) -> set[CallWork]:
-        """Return the works that run, or are not delivered yet, in this session upstream."""
-        return self._works.get(scope, set())
+        """Return the works in this session upstream whose answer somebody waits for, or may."""
+        own = {entry.work for entry in self.of_session(scope) if entry.work is not None}
+        return {work for work in own if work.origin.scope == scope} | self._taken_works.get(scope, set())
 
-    def bell(self, identity: bytes) -> anyio.Event:
+    def bell(self, identity: Identity) -> anyio.Event:
         """Return what is set at the next change of an identical call."""
         return self._bells.setdefault(identity, anyio.Event())
 
-    def ring(self, identity: bytes) -> None:
+    def ring(self, identity: Identity) -> None:
         bell = self._bells.pop(identity, None)
         if bell is not None:
             bell.set()

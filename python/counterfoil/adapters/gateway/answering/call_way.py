@@ -66,12 +66,15 @@ class CallWay:
         self._check_bounds(exchange, message)
         shared, inbound = self._shared, exchange.inbound
         asked = self._asking.read(exchange, message)
+        facts = shared.facts_of(exchange)
+        is_known = facts.has_let_in(inbound)
         if asked is not None:
             # It may be answered from an earlier call: a token that is new here is asked about first.
-            is_known = shared.facts_of(exchange).has_let_in(inbound)
-            if not is_known and await self._gate.admit(exchange, knows) is None:
-                return
-            if await self._elsewhere.adopted(exchange, knows, asked):
+            if not is_known:
+                if await self._gate.admit(exchange, knows) is None:
+                    return
+                is_known = facts.has_let_in(inbound)
+            if shared.across is not None and await self._elsewhere.adopted(exchange, knows, asked):
                 return
         given = self._asking.given(asked)
         if given is not None:
@@ -83,7 +86,6 @@ class CallWay:
             return
         upstream = shared.adoption.listen(message, exchange.upstream)
         call = Call(upstream, exchange.request, message.request_ids, stream, call_settings(shared, knows))
-        facts = shared.facts_of(exchange)
         others: list[Watcher] = []
         closing = self._close_with_client(call, knows, given, tasks)
         if closing is not None:
@@ -100,22 +102,28 @@ class CallWay:
             await stream.end()
             return
         entry = shared.adoption.enter(inbound, message, knows, asked, call, facts, tasks, closing)
-        if entry is not None and not await shared.adoption.record(entry):
+        if entry is not None and shared.adoption.records and not await shared.adoption.record(entry):
             await self._answer_unrecorded(exchange, call, entry)
             return
         tasks.start_soon(self._runs.run, exchange, call, message.request_ids, entry, keyed, judged)
         if note_requests(facts, message, exchange.request.body) and shared.across is not None:
             shared.across.tell_wish(call.stream.scope, exchange.request.body)
-        is_early = knows.has_priming and not message.batch and inbound.accepts_sse and facts.trusts(inbound)
+        is_early = knows.has_priming and not message.batch and inbound.accepts_sse
+        is_early = is_early and is_known and facts.trusts_origin(inbound)
         terms = post_terms(shared, exchange, knows, opens_early=is_early)
         pace, on_end = shared.pace, shared.metrics.note_reader_end
         if entry is None and not others:
             with shared.connections.counted():
                 await answer_post(call, terms, pace, exchange.receive, exchange.send, on_end)
             return
-        watching = shared.adoption.watching(entry, others, call, exchange.receive, exchange.send)
-        with watching as watched, shared.connections.counted():
-            await answer_post(call, terms, pace, watched.receive, watched.send, on_end, watched.plain_send)
+        watched = shared.adoption.watch(entry, others, call, exchange.receive, exchange.send)
+        try:
+            with shared.connections.counted():
+                await answer_post(
+                    call, terms, pace, watched.receive, watched.send, on_end, watched.plain_send
+                )
+        finally:
+            shared.adoption.unwatch(call, watched)
 
     def _check_bounds(self, exchange: Exchange, message: MessageHead) -> None:
         """Refuse a call where its session has too many without an answer, or everybody has."""

@@ -79,11 +79,9 @@ class SessionFacts:
         """Whether it ever did, and has refused nobody since."""
         return digest_token(inbound) in self.trusted
 
-    def trusts(self, inbound: Inbound) -> bool:
-        """Whether an answer may begin before the upstream's: it let the same caller in before."""
-        if inbound.origin is not None and inbound.origin not in self.cors:
-            return False
-        return self.has_let_in(inbound)
+    def trusts_origin(self, inbound: Inbound) -> bool:
+        """Whether an answer may begin before the upstream's, for a caller that it let in before."""
+        return inbound.origin is None or inbound.origin in self.cors
 
 
 class Sessions:
