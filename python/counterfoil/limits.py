@@ -38,6 +38,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes charged to all streams together; at it new streams are refused, and an append trims its own."""
     reserve_bytes: int = 8 << 10
     """What each live stream is sure of, whatever the others do; at least 2 KiB."""
+    principal_share: int = 8
+    """A principal holds at most so many times what is free of `total_bytes`: alone eight ninths of it.  Then
+    its new streams are refused and its appends trim their own, so that there is room for the others.  Callers
+    without tenant and principal are not told apart, and share everything."""
     streams: int = 1 << 16
     """Streams that are live or in their grace."""
     session_streams: int = 32

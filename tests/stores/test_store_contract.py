@@ -368,18 +368,59 @@ async def test_deleting_a_session_ends_readers_purges_and_refuses(make_log: Make
 
 async def test_at_the_budget_new_streams_are_refused_and_old_ones_go_on(make_log: MakeLog) -> None:
     log = make_log(total_bytes=64 << 10, reserve_bytes=8 << 10, session_streams=100)
-    streams = [await log.open_call(SCOPE, [number]) for number in range(7)]
+    scope = Scope(session="s")  # no principal: whoever it is may use all that there is
+    streams = [await log.open_call(scope, [number]) for number in range(7)]
     with pytest.raises(StoreFull) as full:
-        await log.open_call(SCOPE, [7])
+        await log.open_call(scope, [7])
     assert full.value.bound == "total_bytes"
     for number, stream in enumerate(streams):
-        reader = await log.attach(SCOPE, stream)
+        reader = await log.attach(scope, stream)
         for n in range(40):
-            await log.append(SCOPE, stream, [note(n, size=500)])
-        await log.append(SCOPE, stream, [answer(number)])
+            await log.append(scope, stream, [note(n, size=500)])
+        await log.append(scope, stream, [answer(number)])
         with pytest.raises(ReaderTooSlow):
             reader.read()
-        assert data_of(await log.attach(SCOPE, stream, after=35))[-1] == answer(number)
+        assert data_of(await log.attach(scope, stream, after=35))[-1] == answer(number)
+
+
+async def open_calls(log: ReplayLog, scope: Scope, count: int) -> None:
+    for number in range(count):
+        await log.open_call(scope, [number])
+
+
+async def test_a_principal_that_fills_the_store_leaves_room_for_the_others(make_log: MakeLog) -> None:
+    total = 4 << 20
+    log = make_log(total_bytes=total, reserve_bytes=4096, session_streams=1000, window_events=10_000)
+    hog = [Scope(tenant="t", principal="hog", session=f"h{number}") for number in range(8)]
+    streams = [(scope, await log.open_call(scope, [1])) for scope in hog]
+    for _ in range(20):
+        for scope, stream in streams:
+            await log.append(scope, stream, [note(n, size=1000) for n in range(50)])
+    held = (await log.statistics()).charged_bytes
+    assert total * 0.87 < held <= total * 8 // 9  # nearly everything, while nobody else asks
+    with pytest.raises(StoreFull) as full:
+        await open_calls(log, hog[0], 200)
+    assert (full.value.bound, full.value.limit) == ("principal_share", 8)
+    # Its streams go on with what they have, and an answer may have what nobody else has taken.
+    before = (await log.statistics()).charged_bytes
+    await log.append(*streams[0], [note(n, size=1000) for n in range(500)])
+    assert (await log.statistics()).charged_bytes <= before
+    await log.append(*streams[1], [answer(1, size=100_000)])
+    # Others find room: of the same tenant, of another one, and whoever is told apart by sessions only.
+    for scope in (
+        Scope(tenant="t", principal="other", session="o"),
+        Scope(tenant="u", principal="hog", session="u"),
+        Scope(session="nobody"),
+    ):
+        mine = await log.open_call(scope, [1])
+        sent = [note(n, size=1000) for n in range(20)]
+        await log.append(scope, mine, sent)
+        assert data_of(await log.attach(scope, mine)) == sent
+    # What ends gives its share back.
+    for scope in hog:
+        await log.delete_session(scope)
+    again = Scope(tenant="t", principal="hog", session="again")
+    await open_calls(log, again, 100)
 
 
 async def test_standalone_without_cursor_is_new_only_when_held_and_never_written(make_log: MakeLog) -> None:

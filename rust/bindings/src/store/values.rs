@@ -21,6 +21,7 @@ pub(super) fn limits(value: &Bound<'_, PyAny>) -> PyResult<StoreLimits> {
         event_bytes: count("event_bytes")?,
         total_bytes: count("total_bytes")?,
         reserve_bytes: count("reserve_bytes")?,
+        principal_share: count("principal_share")?,
         streams: count("streams")?,
         session_streams: count("session_streams")?,
         sessions: count("sessions")?,

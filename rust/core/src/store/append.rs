@@ -189,7 +189,7 @@ impl<W> Store<W> {
         stream.state = State::Live;
         let after = stream.charge(&limits);
         let session = stream.session;
-        self.recharge(before, after);
+        self.recharge(session, before, after);
         self.counts.live_streams += 1;
         self.counts.ended_streams -= 1;
         if let Some(session) = self.sessions.get_mut(session) {
@@ -240,9 +240,11 @@ impl<W> Store<W> {
         }
         let mark = stream.mark_of(new.data, envelope);
         let length = MAX_HEAD + new.event.len() + lines.framed_bytes();
-        let before = stream.charge(&self.limits);
-        // What the others are sure of is charged already, so what is free belongs to nobody.
-        let allowed = before + self.limits.total_bytes.saturating_sub(self.charged);
+        let (before, session) = (stream.charge(&self.limits), stream.session);
+        // An answer may have what the others' shares leave free: it comes once, and is all that its call waits for.
+        let room = if mark == Mark::Answer { self.free() } else { self.room_for(session) };
+        let allowed = before + room;
+        let Some(stream) = self.streams.get_mut(index) else { return Err(StoreError::UnknownStream) };
         let alone = stream.charge_with(length.div_ceil(PAGE_BYTES), &self.limits);
         if mark == Mark::Answer && (new.data.len() > self.limits.event_bytes || alone > allowed) {
             // Nothing is trimmed for what has no room even then.
@@ -256,13 +258,13 @@ impl<W> Store<W> {
         if !fits && mark == Mark::Answer {
             self.counts.too_large += 1;
             let after = stream.charge(&self.limits);
-            self.recharge(before, after);
+            self.recharge(session, before, after);
             return Err(self.too_large(new.data.len()));
         }
         let appended = room.write(new, lines, mark, fits);
         let after = stream.charge(&self.limits);
         let reader = stream.reader;
-        self.recharge(before, after);
+        self.recharge(session, before, after);
         if mark == Mark::Answer {
             self.settle_answers(index, new.data, envelope, woken);
             let has_ended = self.streams.get(index).is_some_and(|stream| !stream.is_live());

@@ -17,6 +17,8 @@ pub struct StoreLimits {
     pub total_bytes: usize,
     /// Bytes of `total_bytes` that each live stream is sure of, whatever the others do.
     pub reserve_bytes: usize,
+    /// How many times what is free of `total_bytes` one tenant's principal may hold.
+    pub principal_share: usize,
     /// Live streams, and those in their grace.
     pub streams: usize,
     /// Live streams of one session.
@@ -64,6 +66,7 @@ impl StoreLimits {
             ("window_events", self.window_events),
             ("window_bytes", self.window_bytes),
             ("event_bytes", self.event_bytes),
+            ("principal_share", self.principal_share),
             ("streams", self.streams),
             ("session_streams", self.session_streams),
             ("sessions", self.sessions),
@@ -105,6 +108,7 @@ impl Default for StoreLimits {
             event_bytes: 16 << 20,
             total_bytes: 256 << 20,
             reserve_bytes: 8 << 10,
+            principal_share: 8,
             streams: 1 << 16,
             session_streams: 32,
             sessions: 20_000,

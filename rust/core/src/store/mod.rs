@@ -16,6 +16,7 @@ mod readers;
 mod room;
 mod run;
 mod session;
+mod shares;
 mod statistics;
 mod stream;
 mod sweep;
@@ -42,6 +43,7 @@ pub(crate) use readers::{Mode, Start};
 use room::Room;
 pub(crate) use run::Run;
 use session::Session;
+use shares::Shares;
 pub use statistics::{Statistics, ROWS};
 pub use stream::{EndWhy, OwnedId};
 use stream::{State, Stream, NONE};
@@ -150,6 +152,7 @@ pub struct Store<W> {
     tombstones: VecDeque<Ticket>,
     ended_sessions: VecDeque<Ticket>,
     idle_sessions: IdleSessions,
+    shares: Shares,
     calm: Calm,
     charged: usize,
     now_ms: u64,
@@ -183,6 +186,7 @@ impl<W> Store<W> {
             tombstones: VecDeque::new(),
             ended_sessions: VecDeque::new(),
             idle_sessions: IdleSessions::new(Seed(seed)),
+            shares: Shares::new(Seed(seed)),
             calm: Calm::new(Seed(seed)),
             charged: 0,
             now_ms: 0,
@@ -337,7 +341,7 @@ impl<W> Store<W> {
         }
         let after = stream.charge(&self.limits);
         let (reader, session) = (stream.reader, stream.session);
-        self.recharge(before, after);
+        self.recharge(session, before, after);
         if let Some(session) = self.sessions.get_mut(session) {
             session.is_held = false;
         }
@@ -478,6 +482,9 @@ impl<W> Store<W> {
     fn let_go_of_stream(&mut self, session: u32) {
         if let Some(session) = self.sessions.get_mut(session) {
             session.held_streams -= 1;
+            if session.held_streams == 0 {
+                self.shares.leave(std::mem::replace(&mut session.share, NONE));
+            }
         }
         self.list_if_idle(session);
     }
@@ -530,8 +537,10 @@ impl<W> Store<W> {
             Some(("streams", self.limits.streams))
         } else if live >= of_one {
             Some(("session_streams", of_one))
-        } else if self.charged + cost > self.limits.total_bytes {
+        } else if cost > self.free() {
             Some(("total_bytes", self.limits.total_bytes))
+        } else if cost > self.shares.room_of(scope, self.free(), self.limits.principal_share) {
+            Some(("principal_share", self.limits.principal_share))
         } else {
             None
         })
@@ -572,7 +581,7 @@ impl<W> Store<W> {
         let index = self.streams.insert(stream).index;
         self.by_name.insert(name, index);
         self.link(session, index);
-        self.charged += cost;
+        self.recharge(session, 0, cost);
         self.counts.live_streams += 1;
         self.schedule_stream(index);
         Ok(index)
@@ -581,6 +590,9 @@ impl<W> Store<W> {
     fn link(&mut self, session: u32, index: u32) {
         let Some(owner) = self.sessions.get_mut(session) else { return };
         let following = std::mem::replace(&mut owner.first_stream, index);
+        if owner.held_streams == 0 {
+            owner.share = self.shares.enter(&owner.scope);
+        }
         owner.live_streams += 1;
         owner.held_streams += 1;
         owner.touched_ms = self.now_ms;
@@ -619,7 +631,7 @@ impl<W> Store<W> {
         stream.touched_ms = self.now_ms;
         let after = stream.charge(&self.limits);
         let (session, is_standalone) = (stream.session, stream.is_standalone);
-        self.recharge(before, after);
+        self.recharge(session, before, after);
         self.counts.live_streams -= 1;
         self.counts.ended_streams += 1;
         if let Some(session) = self.sessions.get_mut(session) {
@@ -638,12 +650,32 @@ impl<W> Store<W> {
         let counts = &mut self.counts;
         Room { stream, slabs: &mut self.slabs, counts, limits: &self.limits, now_ms: self.now_ms }.trim_old();
         let after = stream.charge(&self.limits);
-        self.recharge(before, after);
+        let session = stream.session;
+        self.recharge(session, before, after);
     }
 
+    /// Charges a stream of `session` anew.
     #[inline]
-    fn recharge(&mut self, before: usize, after: usize) {
+    fn recharge(&mut self, session: u32, before: usize, after: usize) {
+        if before == after {
+            return;
+        }
         self.charged = self.charged + after - before;
+        let share = self.sessions.get(session).map_or(NONE, |session| session.share);
+        self.shares.recharge(share, before, after);
+    }
+
+    /// Bytes that are charged to nobody.  What others are sure of is charged already.
+    #[inline]
+    fn free(&self) -> usize {
+        self.limits.total_bytes.saturating_sub(self.charged)
+    }
+
+    /// How much of that a stream of `session` may take.
+    #[inline]
+    fn room_for(&self, session: u32) -> usize {
+        let share = self.sessions.get(session).map_or(NONE, |session| session.share);
+        self.shares.room(share, self.free(), self.limits.principal_share)
     }
 
     /// Takes a stream out altogether.
@@ -652,7 +684,7 @@ impl<W> Store<W> {
         let Some(mut stream) = self.streams.remove(index) else { return };
         let charge =
             if matches!(stream.state, State::Tombstone(_)) { 0 } else { stream.charge(&self.limits) };
-        self.recharge(charge, 0);
+        self.recharge(stream.session, charge, 0);
         let digest = stream.digest();
         stream.ring.forget(&mut self.slabs, digest);
         self.by_name.remove(&name_of(stream.token_bytes()));
@@ -725,7 +757,7 @@ impl<W> Store<W> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::expect_used)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
     use super::*;
 
@@ -741,5 +773,100 @@ mod tests {
         }
         assert!(store.statistics().ended_sessions < 20);
         assert!(store.ended_sessions.len() < 200, "{} entries", store.ended_sessions.len());
+    }
+
+    /// What each tenant's principal is charged for, counted anew.
+    fn held_anew(store: &Store<()>) -> Vec<(u32, usize)> {
+        let mut held: BTreeMap<u32, usize> = BTreeMap::new();
+        for stream in store.streams.values().filter(|stream| !matches!(stream.state, State::Tombstone(_))) {
+            let share = store.sessions.get(stream.session).expect("its session").share;
+            *held.entry(share).or_default() += stream.charge(&store.limits);
+        }
+        held.remove(&NONE);
+        held.into_iter().collect()
+    }
+
+    #[test]
+    fn shares_are_what_the_streams_of_each_principal_are_charged_for() {
+        const TIMES: usize = 3;
+        let limits = StoreLimits {
+            total_bytes: 200_000,
+            reserve_bytes: 4096,
+            principal_share: TIMES,
+            tombstones: 3,
+            grace_ms: 5_000,
+            tombstone_age_ms: 9_000,
+            stream_idle_ms: 30_000,
+            ..StoreLimits::default()
+        };
+        let mut store: Store<()> = Store::new(limits, KeyRing::ephemeral([7; 32], 0), 1).expect("legal");
+        let scopes: Vec<Scope> = (0..9_usize)
+            .map(|number| {
+                let (principal, session) = (format!("p{}", number % 3), format!("s{number}"));
+                let named = (number % 3 > 0).then_some(principal.as_str());
+                Scope::new(None, named, Some(&session)).expect("short")
+            })
+            .collect();
+        let mut streams: Vec<(usize, StreamToken)> = Vec::new();
+        let mut drawn = 1_u64;
+        let mut refused = 0;
+        let woken = &mut Vec::new();
+        for step in 0..20_000_u64 {
+            drawn = drawn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let value = (drawn >> 33) as usize;
+            let now_ms = step * 20;
+            let scope = value % scopes.len();
+            let before = store.charged;
+            let mut grown_by = None;
+            match value / 16 % 16 {
+                0..=2 => {
+                    let mut name = [0; 12];
+                    name[..8].copy_from_slice(&step.to_le_bytes());
+                    let random = Random { name, epoch: [5; 8] };
+                    let requests = [OwnedId::Integer(1)];
+                    match store.open_call(&scopes[scope], &requests, 0, random, now_ms, woken) {
+                        Ok(token) => streams.push((scope, token)),
+                        Err(StoreError::Limit { name: "principal_share", .. }) => {
+                            refused += 1;
+                            let index = store.session_of(&scopes[scope]).expect("it lives");
+                            assert!(index.is_some() && scopes[scope].principal().is_some());
+                        }
+                        Err(StoreError::Limit { .. } | StoreError::SessionEnded) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                3..=13 if !streams.is_empty() => {
+                    let (scope, token) = &streams[value / 256 % streams.len()];
+                    let data = vec![b'x'; 1 + value % 3000];
+                    let batch = std::iter::repeat_n(data.as_slice(), 1 + value % 4);
+                    let done = store.append_all(&scopes[*scope], token, batch, now_ms, woken);
+                    grown_by = done.is_ok().then_some(*scope);
+                }
+                14 if !streams.is_empty() => {
+                    let (scope, token) = streams.swap_remove(value / 256 % streams.len());
+                    let _ = store.end_stream(&scopes[scope], &token, EndWhy::Closed, now_ms, woken);
+                }
+                _ if value % 50 == 0 => {
+                    let _ = store.delete_session(&scopes[scope], &[], now_ms, woken);
+                }
+                _ => store.sweep(now_ms, woken),
+            }
+            let held = held_anew(&store);
+            let counted: Vec<_> = held.iter().map(|&(share, _)| (share, store.shares.held(share))).collect();
+            assert_eq!(counted, held);
+            assert_eq!(store.shares.len(), held.len());
+            assert!(store.charged <= limits.total_bytes);
+            // Whoever has grown by an append keeps within its share, or has not grown beyond what it is sure of.
+            if let Some(scope) = grown_by.filter(|_| store.charged > before) {
+                let session = store.session_of(&scopes[scope]).ok().flatten();
+                let share =
+                    session.and_then(|index| store.sessions.get(index)).map_or(NONE, |found| found.share);
+                assert!(share == NONE || store.shares.held(share) <= TIMES * store.free());
+            }
+        }
+        assert!(refused > 20, "{refused}");
+        store.sweep(u64::from(u32::MAX) * 1000, woken);
+        store.sweep(u64::from(u32::MAX) * 1000 + 60_000, woken);
+        assert_eq!((store.shares.len(), store.charged), (0, 0));
     }
 }

@@ -29,9 +29,9 @@ impl<W> Store<W> {
         if !stream.is_live() || stream.key_turn != self.key_turn {
             return None;
         }
-        let before = stream.charge(&self.limits);
-        // What the others are sure of is charged already, so what is free belongs to nobody.
-        let allowed = before + self.limits.total_bytes.saturating_sub(self.charged);
+        let (before, session) = (stream.charge(&self.limits), stream.session);
+        let allowed = before + self.room_for(session);
+        let stream = self.streams.get_mut(index)?;
         let counts = &mut self.counts;
         Room { stream, slabs: &mut self.slabs, counts, limits: &self.limits, now_ms: self.now_ms }.trim_old();
         Some(Run { index, before, allowed, appended: 0 })
@@ -80,11 +80,11 @@ impl<W> Store<W> {
     pub(crate) fn end_run(&mut self, run: Run, woken: &mut Vec<W>) {
         let Some(stream) = self.streams.get_mut(run.index) else { return };
         let after = stream.charge(&self.limits);
-        let reader = stream.reader;
+        let (reader, session) = (stream.reader, stream.session);
         if run.appended > 0 {
             stream.touched_ms = self.now_ms;
         }
-        self.recharge(run.before, after);
+        self.recharge(session, run.before, after);
         self.counts.appended += run.appended;
         let Some(reader) = reader.and_then(|ticket| self.readers.get_mut(ticket.index)) else { return };
         if run.appended > 0 && !matches!(reader.mode, Mode::Answers { .. }) {

@@ -15,6 +15,8 @@ pub(super) struct Session {
     pub(super) live_streams: usize,
     /// Live ones, and those in their grace: what keeps it from being forgotten for another one.
     pub(super) held_streams: usize,
+    /// Where its principal's share is counted, while it has such streams.
+    pub(super) share: u32,
     /// Whether it stands in `IdleSessions`.
     pub(super) is_listed: bool,
     pub(super) touched_ms: u64,
@@ -31,6 +33,7 @@ impl Session {
             standalone: NONE,
             live_streams: 0,
             held_streams: 0,
+            share: NONE,
             is_listed: false,
             touched_ms: now_ms,
             due_s: 0,

@@ -131,8 +131,8 @@ impl<W> Store<W> {
         stream.state = State::Tombstone(why);
         stream.touched_ms = self.now_ms;
         let session = stream.session;
+        self.recharge(session, charge, 0);
         self.let_go_of_stream(session);
-        self.recharge(charge, 0);
         self.counts.ended_streams -= 1;
         self.counts.tombstones += 1;
         if let Some(ticket) = self.streams.ticket(index) {
