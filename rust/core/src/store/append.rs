@@ -242,7 +242,7 @@ impl<W> Store<W> {
         let length = MAX_HEAD + new.event.len() + lines.framed_bytes();
         let (before, session) = (stream.charge(&self.limits), stream.session);
         // An answer may have what the others' shares leave free: it comes once, and is all that its call waits for.
-        let room = if mark == Mark::Answer { self.free() } else { self.room_for(session) };
+        let room = if mark == Mark::Answer { self.free() } else { self.room_for(session, usize::MAX) };
         let allowed = before + room;
         let Some(stream) = self.streams.get_mut(index) else { return Err(StoreError::UnknownStream) };
         let alone = stream.charge_with(length.div_ceil(PAGE_BYTES), &self.limits);

@@ -671,11 +671,11 @@ impl<W> Store<W> {
         self.limits.total_bytes.saturating_sub(self.charged)
     }
 
-    /// How much of that a stream of `session` may take.
+    /// How much of that a stream of `session` may take, which wants no more than `enough`.
     #[inline]
-    fn room_for(&self, session: u32) -> usize {
+    fn room_for(&self, session: u32, enough: usize) -> usize {
         let share = self.sessions.get(session).map_or(NONE, |session| session.share);
-        self.shares.room(share, self.free(), self.limits.principal_share)
+        self.shares.room(share, self.free(), self.limits.principal_share, enough)
     }
 
     /// Takes a stream out altogether.

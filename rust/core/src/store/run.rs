@@ -30,7 +30,9 @@ impl<W> Store<W> {
             return None;
         }
         let (before, session) = (stream.charge(&self.limits), stream.session);
-        let allowed = before + self.room_for(session);
+        // A window, and one event that is larger.
+        let most = 2 * (self.limits.window_bytes + self.limits.event_bytes);
+        let allowed = before + self.room_for(session, most);
         let stream = self.streams.get_mut(index)?;
         let counts = &mut self.counts;
         Room { stream, slabs: &mut self.slabs, counts, limits: &self.limits, now_ms: self.now_ms }.trim_old();

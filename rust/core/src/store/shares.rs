@@ -66,19 +66,24 @@ impl Shares {
         }
     }
 
-    /// How much of `free` bytes more may be charged to an owner that may hold `times` what is free after it.
+    /// How much of `free` bytes more may be charged to an owner that may hold `times` what is free after it;
+    /// no more than `enough` is asked for.
     #[inline]
-    pub(super) fn room(&self, index: u32, free: usize, times: usize) -> usize {
+    pub(super) fn room(&self, index: u32, free: usize, times: usize, enough: usize) -> usize {
         match self.shares.get(index) {
-            Some(share) => room_of(share.held, free, times),
             None => free,
+            Some(share) => match free.checked_sub(enough) {
+                // As nearly always; and to divide costs more than everything else here.
+                Some(left) if share.held.saturating_add(enough) <= left.saturating_mul(times) => enough,
+                _ => room_of(share.held, free, times),
+            },
         }
     }
 
     /// The same for a scope that may have no stream yet.
     pub(super) fn room_of(&self, scope: &Scope, free: usize, times: usize) -> usize {
         let known = self.owner_of(scope).and_then(|owner| self.by_owner.get(&owner));
-        self.room(known.copied().unwrap_or(NONE), free, times)
+        known.and_then(|&index| self.shares.get(index)).map_or(free, |share| room_of(share.held, free, times))
     }
 
     #[cfg(test)]
