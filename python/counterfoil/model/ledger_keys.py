@@ -65,10 +65,7 @@ def encode_key(scope: Scope, key: LedgerKey) -> bytes:
     """Give the bytes under which `key` is stored for `scope`; types are kept, so 1 and "1" differ."""
     match key:
         case EventPlace():
-            last = key.event_id if key.foreign else key.position
-            kind = "foreign" if key.foreign else "event"
-            parts = (scope.tenant, scope.principal, scope.session, key.server, key.stream, key.epoch, last)
-            return _ENCODE((kind, *parts))
+            return encode_place(scope, key)[0]
         case CallKey():
             # A named principal outlives its sessions; without one the session is all that tells callers
             # apart.
@@ -80,6 +77,17 @@ def encode_key(scope: Scope, key: LedgerKey) -> bytes:
             # The caller's scope as it is: who may take the call over is said by the identity.
             whose = (scope.tenant, scope.principal, scope.session)
             return _ENCODE(("unkeyed", *whose, key.route, key.identity, key.number))
+
+
+def encode_place(scope: Scope, place: EventPlace) -> tuple[bytes, bytes]:
+    """Give the bytes of an event's own row, and those of its stream's mark."""
+    tenant, principal, session = scope.tenant, scope.principal, scope.session
+    server, stream = place.server, place.stream
+    kind, last = ("foreign", place.event_id) if place.foreign else ("event", place.position)
+    return (
+        _ENCODE((kind, tenant, principal, session, server, stream, place.epoch, last)),
+        _ENCODE(("stream", tenant, principal, session, server, stream)),
+    )
 
 
 def encode_stream(scope: Scope, server: str, stream: str) -> bytes:

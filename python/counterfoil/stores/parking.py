@@ -49,14 +49,14 @@ def take_place() -> Place:
         return _AsyncioPlace()
     trio = _trio()
     token = trio.lowlevel.current_trio_token()
-    if _OF_THREAD.token is not token:
-        _OF_THREAD.token, _OF_THREAD.bell = token, _Bell()
     bell = _OF_THREAD.bell
+    if bell is None or bell.token is not token:
+        bell = _OF_THREAD.bell = _Bell(token)
     bell.waiting += 1
     # Only who is alone: the others are woken together, and nobody is to be awake before them.
     if bell.waiting == 1 and bell.descriptor >= 0:
         return _BellPlace(bell, trio.lowlevel.wait_readable)
-    return _TrioPlace(bell, trio.Event(), token.run_sync_soon)
+    return _TrioPlace(bell, trio.Event())
 
 
 class _AsyncioPlace:
@@ -85,7 +85,9 @@ class _Bell:
     part of what a lone caller waits beside the commit.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, token: trio.lowlevel.TrioToken) -> None:
+        self.token = token
+        self.soon: Callable[..., object] = token.run_sync_soon
         self.waiting = 0
         self.descriptor = -1
         if hasattr(os, "eventfd"):
@@ -104,9 +106,9 @@ class _TrioPlace:
 
     __slots__ = ("_bell", "soon", "wait", "wake")
 
-    def __init__(self, bell: _Bell, event: trio.Event, soon: Callable[..., object]) -> None:
+    def __init__(self, bell: _Bell, event: trio.Event) -> None:
         self._bell = bell
-        self.soon = soon
+        self.soon = bell.soon
         # The event's own, because each layer of coroutines costs at every turn.
         self.wait: Callable[[], Awaitable[None]] = event.wait
         self.wake: Callable[[], None] = event.set
@@ -149,8 +151,7 @@ class _OfThread(threading.local):
     A new run takes the place of the one before, so that no thread has more than one.
     """
 
-    token: trio.lowlevel.TrioToken | None = None
-    bell: _Bell
+    bell: _Bell | None = None
 
 
 _OF_THREAD = _OfThread()

@@ -143,7 +143,7 @@ class Ticket(Generic[T]):
         with self._lock:
             if self._outcome is not None:
                 return False
-            self._wakers = (*self._wakers, waker)
+            self._wakers = (*self._wakers, waker) if self._wakers else (waker,)
             return True
 
     def _remove(self, waker: Waker) -> None:

@@ -28,7 +28,7 @@ from counterfoil.model.dispatch import (
     ReturnRecorded,
     Row,
 )
-from counterfoil.model.ledger_keys import EventPlace, encode_key, encode_stream
+from counterfoil.model.ledger_keys import EventPlace, encode_key, encode_place
 from counterfoil.model.ledger_rows import LedgerRow, RowKind, RowState
 from counterfoil.model.ledger_verdicts import Asked, ClaimAnswer, Claimed, Conflict, Expired, Known, Running
 from counterfoil.model.tokens import HandlerKind, OutcomeToken
@@ -63,12 +63,12 @@ def claim(book: Book, moment: Moment, intent: Intent) -> ClaimAnswer:
 
 def keys_of(intent: Intent) -> IntentKeys:
     """Give the keys of what is stored for an intent."""
-    scope, key, payload_key = intent.scope, intent.key, intent.payload_key
-    return IntentKeys(
-        encode_key(scope, key),
-        encode_stream(scope, key.server, key.stream) if isinstance(key, EventPlace) else None,
-        encode_key(scope, payload_key) if payload_key is not None else None,
-    )
+    scope, named, payload_key = intent.scope, intent.key, intent.payload_key
+    alias = encode_key(scope, payload_key) if payload_key is not None else None
+    if isinstance(named, EventPlace):
+        key, stream = encode_place(scope, named)
+        return key, stream, alias
+    return encode_key(scope, named), None, alias
 
 
 def begin(book: Book, moment: Moment, intent: Intent, keys: IntentKeys | None = None) -> ClaimAnswer | Begun:

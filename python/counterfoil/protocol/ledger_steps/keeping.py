@@ -56,13 +56,15 @@ def keep(
     book: Book, moment: Moment, key: bytes, row: LedgerRow, stream: bytes | None, place: EventPlace | None
 ) -> None:
     """Write a settled row and move the mark over it; a completed event behind the mark needs no row."""
-    expires_at = expiry_of(moment, key, row)
-    passed = False
+    is_behind = False
     if stream is not None and place is not None and row.outcome is not OutcomeToken.NOT_APPLIED:
-        passed = advance(book, moment, key, row, stream, place)
-    if passed and place is not None and remembers(row, place):
+        is_behind = advance(book, moment, key, row, stream, place) and remembers(row, place)
+    if is_behind:
         book.drop_row(key)
-    else:
+        if row.payload_key is None:
+            return
+    expires_at = expiry_of(moment, key, row)
+    if not is_behind:
         book.put_row(key, row, expires_at)
     put_alias(book, row, expires_at)
 

@@ -6,7 +6,6 @@ Values only; nothing here reads a book or decides.
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import NamedTuple
 
 import msgspec
 
@@ -62,12 +61,8 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     run: bytes = b""
 
 
-class IntentKeys(NamedTuple):
-    """Under which keys an intent is stored: its own, its stream's mark, and that of its payload."""
-
-    key: bytes
-    stream: bytes | None
-    alias: bytes | None
+#: Under which keys an intent is stored: its own, its stream's mark, and that of its payload.
+IntentKeys = tuple[bytes, bytes | None, bytes | None]
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True):

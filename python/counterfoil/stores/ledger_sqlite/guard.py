@@ -42,20 +42,17 @@ class Guard:
 
     def __init__(self) -> None:
         self.handler_runs = False
-        self._deadline = 0.0
+        #: Until when the handler that runs now may, on the monotonic clock.
+        self.deadline = 0.0
 
     def enter(self, deadline: float) -> None:
         """Let a handler begin, that may run until `deadline` on the monotonic clock."""
-        self._deadline = deadline
+        self.deadline = deadline
         self.handler_runs = True
 
     def leave(self) -> None:
         """The handler has returned."""
         self.handler_runs = False
-
-    def is_late(self) -> bool:
-        """Say whether the handler has passed its limit."""
-        return time.monotonic() > self._deadline
 
     def authorize(
         self, action: int, one: str | None, two: str | None, _database: str | None, _source: str | None
@@ -74,4 +71,4 @@ class Guard:
 
     def interrupt(self) -> int:
         """Answer SQLite's question, every few thousand steps, whether to stop the statement."""
-        return 1 if self.handler_runs and self.is_late() else 0
+        return 1 if self.handler_runs and time.monotonic() > self.deadline else 0

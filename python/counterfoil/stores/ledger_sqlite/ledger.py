@@ -247,6 +247,6 @@ class SqliteLedger(SteppedLedger):
 
     def _outside_handlers(self) -> Writer:
         writer = self._alive()
-        if writer.is_inside_handler():
+        if writer.is_in_handler and writer.is_own_thread():
             raise ReentrantCall("a transactional handler may use its transaction only, not the ledger itself")
         return writer

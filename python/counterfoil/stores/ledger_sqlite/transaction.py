@@ -7,6 +7,7 @@ is dead for good, whatever the handler does with the error.
 from __future__ import annotations
 
 import sqlite3
+from time import monotonic
 from typing import Any
 
 from counterfoil.errors import HandlerTooSlow, TransactionControlRefused, TransactionLost
@@ -87,7 +88,7 @@ class SqliteTransaction:
         if not self.__connection.in_transaction:
             self.lost = TransactionLost("a statement rolled the whole transaction back")
             raise self.lost
-        if self.__guard.is_late():
+        if monotonic() > self.__guard.deadline:
             raise HandlerTooSlow("the handler passed its time limit (Limits.handler_ms)")
 
     def translate(self, error: sqlite3.Error) -> BaseException:

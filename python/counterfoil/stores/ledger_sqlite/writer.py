@@ -78,9 +78,10 @@ class Writer:
         """Say whether the caller runs on the writer's thread: a handler, or what follows from a ticket."""
         return threading.get_ident() == self._thread.ident
 
-    def is_inside_handler(self) -> bool:
-        """Say whether the caller is a handler."""
-        return self._guard.handler_runs and self.is_own_thread()
+    @property
+    def is_in_handler(self) -> bool:
+        """Say whether a handler runs now, on the writer's own thread."""
+        return self._guard.handler_runs
 
     def put_step(self, step: Callable[[steps.Book, Moment], Any]) -> Ticket[Any]:
         """Queue a step."""
