@@ -44,9 +44,7 @@ pub struct Ring {
     before: Digest,
     slots: VecDeque<Slot>,
     pages: VecDeque<Page>,
-    /// Position (wrapping) of the first byte of `pages[0]`.
-    origin: u32,
-    /// Position (wrapping) of the first byte of the oldest event.
+    /// Position (wrapping) of the first byte of the oldest event; it is on the first page, always.
     start: u32,
     /// Position (wrapping) behind the newest event; that of `start` when there is none.
     end: u32,
@@ -108,15 +106,7 @@ impl Ring {
     /// An empty window of a new epoch; `start` is the digest before the first event.
     #[must_use]
     pub fn new(start: Digest) -> Self {
-        Self {
-            first: 1,
-            before: start,
-            slots: VecDeque::new(),
-            pages: VecDeque::new(),
-            origin: 0,
-            start: 0,
-            end: 0,
-        }
+        Self { first: 1, before: start, slots: VecDeque::new(), pages: VecDeque::new(), start: 0, end: 0 }
     }
 
     /// The oldest sequence that can be read; `last_sequence() + 1` when there is none.
@@ -164,7 +154,7 @@ impl Ring {
     #[inline]
     #[must_use]
     pub fn pages_after(&self, length: usize) -> usize {
-        (self.end.wrapping_sub(self.origin) as usize + length).div_ceil(PAGE_BYTES)
+        (self.end.wrapping_sub(self.origin()) as usize + length).div_ceil(PAGE_BYTES)
     }
 
     /// When the oldest event was stored, in the store's seconds.
@@ -238,7 +228,7 @@ impl Ring {
     /// Takes the pages that `length` more bytes need; where those bytes begin, counted from the origin.
     #[inline]
     fn reserve(&mut self, slabs: &mut Slabs, length: usize) -> usize {
-        let inside = self.end.wrapping_sub(self.origin) as usize;
+        let inside = self.end.wrapping_sub(self.origin()) as usize;
         while self.pages.len() * PAGE_BYTES < inside + length {
             self.pages.push_back(slabs.take());
         }
@@ -272,15 +262,16 @@ impl Ring {
         self.before = slot.digest;
         self.slots.pop_front();
         self.first += 1;
+        let mut origin = self.origin();
         self.start = slot.end;
         if self.slots.is_empty() {
             self.release(slabs);
         } else {
-            while self.start.wrapping_sub(self.origin) >= PAGE {
+            while self.start.wrapping_sub(origin) >= PAGE {
                 if let Some(page) = self.pages.pop_front() {
                     slabs.give(page);
                 }
-                self.origin = self.origin.wrapping_add(PAGE);
+                origin = origin.wrapping_add(PAGE);
             }
         }
         Some(Trimmed { sequence, mark: slot.mark() })
@@ -399,7 +390,7 @@ impl Ring {
     /// The bytes of a span that lies in one piece.
     #[inline]
     fn whole_span<'a>(&self, slabs: &'a Slabs, start: u32, end: u32) -> Option<&'a [u8]> {
-        let inside = start.wrapping_sub(self.origin);
+        let inside = start.wrapping_sub(self.origin());
         let length = end.wrapping_sub(start) as usize;
         let page = self.run(inside as usize, length)?;
         Some(slabs.run_of(page, (inside % PAGE) as usize, length))
@@ -407,8 +398,8 @@ impl Ring {
 
     /// Writes the bytes of a span piece by piece.
     fn put_spread(&self, slabs: &Slabs, start: u32, end: u32, out: &mut impl Out) {
-        let mut inside = start.wrapping_sub(self.origin);
-        let stop = end.wrapping_sub(self.origin);
+        let mut inside = start.wrapping_sub(self.origin());
+        let stop = end.wrapping_sub(self.origin());
         while inside < stop {
             let at = inside % PAGE;
             let count = (PAGE - at).min(stop - inside);
@@ -418,11 +409,17 @@ impl Ring {
         }
     }
 
+    /// Position (wrapping) of the first byte of `pages[0]`.
+    #[inline]
+    fn origin(&self) -> u32 {
+        self.start & !(PAGE - 1)
+    }
+
     fn release(&mut self, slabs: &mut Slabs) {
         for page in self.pages.drain(..) {
             slabs.give(page);
         }
-        (self.origin, self.start, self.end) = (0, 0, 0);
+        (self.start, self.end) = (0, 0);
     }
 
     #[inline]
