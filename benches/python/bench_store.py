@@ -187,7 +187,7 @@ def append_bars(context: Context, rust: dict[str, float]) -> list[Bar]:
 
 
 def last_event_us(depth: int) -> tuple[float, float]:
-    """The best time to find and read the last event of a window: by position, and by a resume with a verdict."""
+    """The best time to find and read a window's last event: by position, and by a resume with a verdict."""
     store = make_store(depth, 120)
     stream = store.open_standalone(SCOPE)
     raws = [payload(number, 160) for number in range(1000)]
