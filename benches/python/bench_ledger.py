@@ -21,7 +21,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import anyio
-import trio
 from bars import Bar, Context, run_alone
 from counterfoil import Delivery, Handlers, Scope, SqliteLedger, Transaction
 from counterfoil.adapters.dispatcher import Dispatcher
@@ -150,7 +149,7 @@ class OtherThread:
     async def ask(self) -> None:
         for _ in range(SINGLE):
             self._asked.release()
-            await trio.lowlevel.wait_readable(self._answer)
+            await anyio.wait_readable(self._answer)
             os.eventfd_read(self._answer)
 
     def close(self) -> None:
@@ -231,17 +230,20 @@ class ByHand:
 
 
 def bars(context: Context) -> list[Bar]:
-    """Many streams at once, and one alone."""
-    folder = context.build / "bench-ledger"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    try:
-        return anyio.run(measure, folder, 15 if context.quick else 60, backend="trio")
-    finally:
+    """Many streams at once, and one alone, on both event loops."""
+    measured: list[Bar] = []
+    for backend in ("trio", "asyncio"):
+        folder = context.build / "bench-ledger"
         shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        try:
+            measured += anyio.run(measure, folder, 15 if context.quick else 60, backend, backend=backend)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    return measured
 
 
-async def measure(folder: Path, rounds: int) -> list[Bar]:
+async def measure(folder: Path, rounds: int, loop: str) -> list[Bar]:
     """Let everybody take turns; a bar is the median of the ratios of neighbours in time."""
     # Files of their own: two connections on one file would pay for each other's log.
     for name in ("ours", "hand"):
@@ -291,7 +293,7 @@ async def measure(folder: Path, rounds: int) -> list[Bar]:
     commit_us = statistics.median(times["bare"]) / SINGLE * 1e6
     return [
         Bar(
-            "ledger: 64 streams, vs the same statements by hand",
+            f"{loop}, 64 streams, vs the same statements by hand",
             ratio("statements", "ours"),
             0.3,
             0.6,
@@ -300,7 +302,7 @@ async def measure(folder: Path, rounds: int) -> list[Bar]:
             f"CPU {cpu_us('ours'):.0f} us an event, {cpu_us('statements'):.0f} by hand",
         ),
         Bar(
-            "ledger: 64 streams, vs the handler's statement alone",
+            f"{loop}, 64 streams, vs the handler's statement alone",
             ratio("handler", "ours"),
             None,
             None,
@@ -308,7 +310,7 @@ async def measure(folder: Path, rounds: int) -> list[Bar]:
             note="by hand without outcome, cursor and savepoint",
         ),
         Bar(
-            "ledger: one stream, each event alone, time per event vs a bare commit",
+            f"{loop}, one stream, each event alone, time per event vs a bare commit",
             ratio("single", "bare"),
             1.3,
             None,
@@ -317,7 +319,7 @@ async def measure(folder: Path, rounds: int) -> list[Bar]:
             note=f"a bare commit takes {commit_us:,.0f} us on this file system",
         ),
         Bar(
-            "ledger: the same by hand through a second thread, vs a bare commit",
+            f"{loop}, the same by hand through a second thread, vs a bare commit",
             ratio("other thread", "bare"),
             None,
             None,
@@ -326,7 +328,7 @@ async def measure(folder: Path, rounds: int) -> list[Bar]:
             note="the least that an event loop pays that must not wait for the disk itself",
         ),
         Bar(
-            f"ledger: one stream, {BACKLOG} events waiting, time per event vs a bare commit",
+            f"{loop}, one stream, {BACKLOG} events waiting, time per event vs a bare commit",
             ratio("backlog", "bare") * SINGLE / BACKLOG,
             1.3,
             None,
@@ -335,7 +337,7 @@ async def measure(folder: Path, rounds: int) -> list[Bar]:
             note=f"through the dispatcher, {backlog.commits_per_event:.3f} commits per event",
         ),
         Bar(
-            "ledger: one stream, time per event vs the same statements by hand",
+            f"{loop}, one stream, each event alone, vs the same statements by hand",
             ratio("single", "lone"),
             None,
             None,
