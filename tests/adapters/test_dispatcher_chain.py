@@ -403,3 +403,32 @@ async def test_a_cancelled_copy_of_a_run_elsewhere_is_a_doubt(path: Path) -> Non
         release.set()
         assert (await first).outcome is OutcomeToken.COMPLETED
     assert (report.outcome, report.why, report.ends_stream) == (OutcomeToken.INDETERMINATE, "cancelled", True)
+
+
+@pytest.mark.anyio
+async def test_cancelled_while_an_outcome_cannot_be_written_a_ticket_is_a_doubt_and_no_copy_waits(
+    path: Path,
+) -> None:
+    handlers, waiting = Handlers(), anyio.Event()
+    other = sqlite3.connect(path, isolation_level=None)
+
+    @handlers.on("n", kind="at_most_once")
+    async def work(delivery: Delivery) -> None:
+        other.execute("begin immediate")
+
+    limits = Limits(ledger_busy_ms=1)
+    async with SqliteLedger(path, limits=limits) as ledger:
+        async with slow_to_try_again(ledger, handlers, waiting) as dispatcher:
+            ticket = dispatcher.dispatch(delivery(1))
+            await waiting.wait()
+            await anyio.wait_all_tasks_blocked()
+            ticket.cancel()
+            with anyio.fail_after(5):
+                report = await ticket
+        other.execute("rollback")
+        other.close()
+        async with Dispatcher(ledger, handlers) as dispatcher:
+            with anyio.fail_after(5):
+                again = await dispatcher.dispatch(delivery(1))
+    assert (report.outcome, report.why, report.ends_stream) == (OutcomeToken.INDETERMINATE, "store", True)
+    assert (again.outcome, again.why) == (OutcomeToken.INDETERMINATE, "interrupted")
