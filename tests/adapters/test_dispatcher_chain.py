@@ -432,3 +432,37 @@ async def test_cancelled_while_an_outcome_cannot_be_written_a_ticket_is_a_doubt_
                 again = await dispatcher.dispatch(delivery(1))
     assert (report.outcome, report.why, report.ends_stream) == (OutcomeToken.INDETERMINATE, "store", True)
     assert (again.outcome, again.why) == (OutcomeToken.INDETERMINATE, "interrupted")
+
+
+@pytest.mark.anyio
+async def test_cancelled_while_a_failure_is_written_a_ticket_says_what_the_ledger_says(path: Path) -> None:
+    handlers = Handlers()
+    register(handlers, lambda position: 1 // 0)
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    held = threading.Event()
+
+    def hold(boundary: str) -> None:
+        if boundary == "B7" and not held.is_set():
+            other.execute("begin immediate")
+            held.set()
+
+    limits = Limits(attempts=1, ledger_busy_ms=60_000)
+    async with SqliteLedger(path, _reach=hold, limits=limits) as ledger:
+        async with Dispatcher(ledger, handlers, limits=limits) as dispatcher:
+            ticket = dispatcher.dispatch(delivery(1))
+            assert await anyio.to_thread.run_sync(held.wait, 10)
+            await anyio.wait_all_tasks_blocked()
+            ticket.cancel()
+            await anyio.wait_all_tasks_blocked()
+            other.execute("rollback")
+            with anyio.fail_after(20):
+                report = await ticket
+        assert (report.outcome, report.why) in [
+            (OutcomeToken.FAILED, "attempts"),
+            (OutcomeToken.NOT_APPLIED, "cancelled"),
+        ]
+        mark = await ledger.mark(SCOPE, server="s", stream="st")
+        assert mark is not None
+        assert mark.processed == (report.outcome is OutcomeToken.FAILED)
+    other.close()
+    assert applied(path) == []
