@@ -102,7 +102,18 @@ class Answering:
             await ways.delete.answer(exchange, tasks)
         elif message is None:
             await exchange.pass_on()
-        elif message.request_ids and (knows.has_batches or not message.batch):
+        else:
+            await self._answer_post(ways, exchange, message, knows, tasks)
+
+    async def _answer_post(
+        self, ways: Ways, exchange: Exchange, message: MessageHead, knows: Capabilities, tasks: TaskGroup
+    ) -> None:
+        if knows.has_batches and message.batch:
+            left = await ways.note.take_answers(exchange, message)
+            if left is None:
+                return
+            exchange, message = left
+        if message.request_ids and (knows.has_batches or not message.batch):
             if message.method == "initialize":
                 await ways.initialize.answer(exchange, message, tasks)
             elif exchange.has_scope:

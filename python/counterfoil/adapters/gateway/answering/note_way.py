@@ -1,10 +1,12 @@
 """Answers a POST that asks for nothing: a cancellation, or a client's answer to a request of its server.
 
-Whether it still means anything to the server is looked up first; other notifications pass as they are.
+Whether it still means anything to the server is looked up first, for answers in a batch too; other
+notifications pass as they are.
 """
 
 from __future__ import annotations
 
+import msgspec
 from anyio.abc import TaskGroup
 
 from counterfoil.adapters.gateway.calls.open_calls import OpenCalls, cancelled_id, end_cancelled
@@ -12,7 +14,8 @@ from counterfoil.adapters.gateway.exchanges.elsewhere import Elsewhere
 from counterfoil.adapters.gateway.exchanges.exchange import Exchange
 from counterfoil.adapters.gateway.exchanges.shared import Shared
 from counterfoil.adapters.gateway.wire.answers import send_answer
-from counterfoil.adapters.gateway.wire.messages import MessageHead
+from counterfoil.adapters.gateway.wire.asgi import Message
+from counterfoil.adapters.gateway.wire.messages import MessageHead, MessageKind, read_message
 
 
 class NoteWay:
@@ -50,3 +53,39 @@ class NoteWay:
             await exchange.pass_on()
         else:
             await send_answer(exchange.send, 202, ())
+
+    async def take_answers(
+        self, exchange: Exchange, message: MessageHead
+    ) -> tuple[Exchange, MessageHead] | None:
+        """Take those answers out of a batch that are not for its server; None once nothing is left of it."""
+        if not any(head.kind is MessageKind.ANSWER for head in message.batch):
+            return exchange, message
+        parts = msgspec.json.decode(exchange.request.body, type=list[msgspec.Raw])
+        left: list[msgspec.Raw] = []
+        for head, part in zip(message.batch, parts, strict=True):
+            if head.kind is not MessageKind.ANSWER or not await self._takes(exchange, head, bytes(part)):
+                left.append(part)
+        if len(left) == len(parts):
+            return exchange, message
+        if not left:
+            await send_answer(exchange.send, 202, ())
+            return None
+        request = msgspec.structs.replace(exchange.request, body=msgspec.json.encode(left))
+        return msgspec.structs.replace(exchange, request=request), read_message(request.body)
+
+    async def _takes(self, exchange: Exchange, head: MessageHead, body: bytes) -> bool:
+        """Leave an answer in a batch to whoever asked for it; False where it is for its server."""
+        scope, request_id = exchange.scope(exchange.inbound.session), head.request_id
+        if await self._shared.adoption.take_answer(scope, head, body):
+            return True
+        if request_id is None:
+            return False
+        request = msgspec.structs.replace(exchange.request, body=body)
+        alone = msgspec.structs.replace(exchange, request=request, send=_say_nothing)
+        if await self._elsewhere.answered_by_asker(alone, request_id):
+            return True
+        return not self._shared.facts_of(exchange).server_requests.note_answer(request_id)
+
+
+async def _say_nothing(message: Message) -> None:
+    """Take what answers a part of a batch: the batch has one answer."""
