@@ -34,6 +34,7 @@ SHARES: tuple[tuple[str, int, tuple[str, ...]], ...] = (
         (
             "tests/adapters/client",
             "tests/adapters/test_client.py",
+            "tests/adapters/test_connections.py",
             "tests/adapters/test_http_connections.py",
             "tests/adapters/test_http_transport.py",
             "tests/adapters/test_sdk_client.py",
@@ -48,6 +49,7 @@ SHARES: tuple[tuple[str, int, tuple[str, ...]], ...] = (
         180,
         (
             "tests/workers",
+            "tests/adapters/peers",
             "tests/adapters/test_host_ledger.py",
             "tests/adapters/test_peers.py",
             "tests/adapters/test_workers.py",
