@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
 import pytest
 from counterfoil.adapters.peers.peers import PeerPace
+from counterfoil.limits import Limits
 from counterfoil.native import EventId
 from gateway_kit import Exchange, Upstream, in_band
 from workers_kit import Held, until, workers
@@ -80,6 +82,46 @@ async def test_a_stream_of_an_earlier_life_is_refused_at_once_and_the_call_gets_
         assert in_band(error)["executed"] == "unknown"
         await until(lambda: host.each[1].forwards("gone") == 1)
         held.go.set()
+
+
+@pytest.mark.slow
+async def test_200_calls_of_a_dead_owner_end_typed_and_nobody_is_held_for_it(
+    folder: Path, scaled: Callable[[int, int], int]
+) -> None:
+    """Time stands still for holds: whoever were held would be held for an hour."""
+    count = scaled(40, 200)
+    held = Held()
+    patient = {"pace": PeerPace(hold_s=3_600), "hold_s": 3_600, "limits": Limits(session_streams=1_000)}
+    async with workers(Upstream(held), folder, **patient) as host:
+        cursors: dict[int, str | None] = {}
+
+        async def call(number: int) -> None:
+            async with host.clients[0].call(number) as stream:
+                cursors[number] = (await stream.next()).id
+
+        async with host.clients[1].call("of the other") as other:
+            await other.message()
+            async with anyio.create_task_group() as tasks:
+                for number in range(count):
+                    tasks.start_soon(call, number)
+            host.each[0].unlink_socket()
+
+            async def resume(number: int) -> None:
+                async with host.clients[1].get(cursors[number]) as stream:
+                    (error,) = await stream.rest()
+                assert error["id"] == number
+                assert in_band(error)["why"] == "unknown-stream"
+                assert in_band(error)["executed"] == "unknown"
+
+            with anyio.fail_after(30):
+                async with anyio.create_task_group() as tasks:
+                    for number in range(count):
+                        tasks.start_soon(resume, number)
+            held.go.set()
+            assert (await other.rest())[-1]["result"] == "done"
+        assert held.calls == count + 1  # nothing ran twice
+        await until(lambda: host.each[1].forwards("gone") == count)
+        assert not host.each[1].forwards("unreachable")
 
 
 async def test_an_owner_that_says_nothing_is_held_for_and_then_asked_for_again_later(folder: Path) -> None:
