@@ -13,4 +13,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 @pytest.fixture
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory for sockets, whose path is short."""
-    return tmp_path_factory.mktemp("p")
+    path = tmp_path_factory.mktemp("p")
+    path.chmod(0o700)
+    return path

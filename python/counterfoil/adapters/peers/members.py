@@ -53,6 +53,11 @@ class Members:
         self._replicas: dict[int, Replica] = {}
         self._own_name = name
 
+    @property
+    def shares_calls(self) -> bool:
+        """Whether there are other processes on this host, and each may run any call."""
+        return self._workers != 1 and not self.keeps_sessions
+
     def set_replicas(self, replicas: Mapping[str, Replica]) -> None:
         """Say who the other replicas are from now on; raises `ConfigError` if two names have one number."""
         numbered: dict[int, Replica] = {}

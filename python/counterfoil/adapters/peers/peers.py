@@ -9,14 +9,15 @@ import logging
 import socket
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 
 import anyio
 import msgspec
 
 from counterfoil.adapters.gateway.wire.asgi import Receive, Send
 from counterfoil.adapters.gateway.wire.watching import run_while_present
+from counterfoil.adapters.peers.call_board import CallBoard
 from counterfoil.adapters.peers.carrying import AnswerCut, Reached, carry_answer
 from counterfoil.adapters.peers.channel import SILENCE_S, Channels, Reply
 from counterfoil.adapters.peers.checking import StreamCheck
@@ -94,6 +95,8 @@ class Peers:
         self.counts: Counter[str] = Counter()
         self.taken = PeerCounts()
         self._asking = anyio.Semaphore(self.pace.questions_at_once)
+        #: The calls of this host's processes, while this one runs, where any of them may run any call.
+        self.board: CallBoard | None = None
         self._channels = Channels()
         self._forwards = 0
         self._drains_since = 0.0
@@ -128,8 +131,21 @@ class Peers:
                 tasks = await stack.enter_async_context(anyio.create_task_group())
                 stack.callback(tasks.cancel_scope.cancel)
                 tasks.start_soon(self._look_up, network)
-            async with self._channels.keeping():
-                yield
+            with self._seen_by_neighbours():
+                async with self._channels.keeping():
+                    yield
+
+    @contextmanager
+    def _seen_by_neighbours(self) -> Iterator[None]:
+        if not self.members.shares_calls:
+            yield
+            return
+        board = self.board = CallBoard(self.members.directory, self.own)
+        try:
+            yield
+        finally:
+            self.board = None
+            board.close()
 
     def note_drain(self) -> None:
         """Note that this process drains from now on."""

@@ -84,13 +84,35 @@ class Across:
 
     # --- adoption
 
+    def has_identical(self, identity: bytes) -> bool:
+        """Whether another process may have a call of that identity."""
+        return self._who_has(identity) is not None
+
     async def forward_identical(self, passing: Passing, identity: bytes) -> bool:
-        """Have the process that has an undelivered call of that identity answer this one."""
-        while (owner := self.offers.find(identity)) is not None:
-            if await self._forward(passing, owner, None) in (Reached.ANSWERED, Reached.LEFT):
+        """Have the process answer that has a call of that identity: undelivered, or with its caller yet.
+
+        Whether the caller of the first one has gone is seen there first, and waited for as among its own.
+        """
+        board = self.peers.board
+        while (owner := self._who_has(identity)) is not None:
+            reached = await self._forward(passing, owner, None)
+            if reached in (Reached.ANSWERED, Reached.LEFT):
                 return True
             self.offers.forget(identity, owner)
+            if board is not None and reached is Reached.GONE:
+                board.pass_over(owner)
+            elif board is not None:
+                return False
         return False
+
+    def _who_has(self, identity: bytes) -> Owner | None:
+        board = self.peers.board
+        return self.offers.find(identity) or (board.find(identity) if board is not None else None)
+
+    def note_call(self, identity: bytes, is_here: bool) -> None:
+        """Let the neighbours see that a call of that identity is here, or that none is any more."""
+        if self.peers.board is not None:
+            self.peers.board.note(identity, is_here=is_here)
 
     def tell_offers(self, within_s: float) -> Callable[[bytes, bool], None]:
         """Return what tells the others of undelivered calls here."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import sniffio
 from anyio.abc import TaskGroup
@@ -24,6 +25,7 @@ from counterfoil.adapters.gateway.adoption.journal import Journal
 from counterfoil.adapters.gateway.adoption.listing import ListeningUpstream
 from counterfoil.adapters.gateway.adoption.questions import Questions
 from counterfoil.adapters.gateway.adoption.restoring import restore
+from counterfoil.adapters.gateway.adoption.table import OnOffer
 from counterfoil.adapters.gateway.arrival.inbound import Inbound
 from counterfoil.adapters.gateway.arrival.scopes import ANONYMOUS
 from counterfoil.adapters.gateway.calls.calls import Call, OnHead
@@ -44,6 +46,13 @@ from counterfoil.protocol.call_facts import CallFacts
 from counterfoil.protocol.revisions import Capabilities
 from counterfoil.stores.interface import ReplayLog
 from counterfoil.stores.ledger_interface import Ledger
+
+
+class CallIdentity(NamedTuple):
+    """What identical calls have in common, and whether one of another session may be among them."""
+
+    identity: Identity
+    crosses_sessions: bool
 
 
 class Adoption:
@@ -107,7 +116,7 @@ class Adoption:
         self,
         inbound: Inbound,
         message: MessageHead,
-        knows: Capabilities,
+        identity: CallIdentity | None,
         asked: CallFacts | None,
         call: Call,
         facts: SessionFacts,
@@ -115,14 +124,10 @@ class Adoption:
         closing: Closing | None = None,
     ) -> AdoptableCall | None:
         """Take a call in, before it runs; None if it takes no part."""
-        if asked is None or message.request_id is None:
+        if asked is None or identity is None or message.request_id is None:
             return None
-        found = self._identify(inbound, call.request, call.upstream, call.stream.scope, knows, asked)
-        if found is None:
-            return None
-        identity, crosses = found
         entry = AdoptableCall(
-            identity=identity,
+            identity=identity.identity,
             tool=asked.tool,
             target=inbound.target,
             stream=call.stream,
@@ -130,7 +135,7 @@ class Adoption:
             upstream=call.upstream,
             request=call.request,
             facts=facts,
-            crosses_sessions=crosses,
+            crosses_sessions=identity.crosses_sessions,
         )
         if closing is not None:
             entry.closing = closing
@@ -138,36 +143,28 @@ class Adoption:
         self._adopting.enter(entry, call, tasks)
         return entry
 
-    def identity_of(
-        self,
-        inbound: Inbound,
-        request: UpstreamRequest,
-        upstream: Upstream,
-        scope: Scope,
-        knows: Capabilities,
-        asked: CallFacts,
-    ) -> bytes | None:
-        """Return what identical calls have in common, before there is a stream; None if it takes no part."""
-        found = self._identify(inbound, request, upstream, scope, knows, asked)
-        identity = found[0] if found is not None else None
-        assert identity is None or isinstance(identity, bytes), "other processes know digests"
-        return identity
-
     def has_offer(self, identity: bytes) -> bool:
         """Whether an undelivered call or a doubt of that identity is here."""
         return self._adopting.table.has_offer(identity)
 
     def listen_to_offers(self, listener: Callable[[bytes, bool], None]) -> None:
         """Have `listener` told when an identity can be adopted here, and when it cannot any more."""
+        self._adopting.table.on_offer = self._in_digests(listener)
+
+    def listen_to_calls(self, listener: Callable[[bytes, bool], None]) -> None:
+        """Have `listener` told when the first call of an identity comes here, and when the last one goes."""
+        self._adopting.table.on_identity = self._in_digests(listener)
+
+    def _in_digests(self, listener: Callable[[bytes, bool], None]) -> OnOffer:
         self._digests = True
 
         def tell(identity: Identity, is_open: bool) -> None:
             assert isinstance(identity, bytes), "other processes know digests"
             listener(identity, is_open)
 
-        self._adopting.table.on_offer = tell
+        return tell
 
-    def _identify(
+    def identify(
         self,
         inbound: Inbound,
         request: UpstreamRequest,
@@ -175,7 +172,8 @@ class Adoption:
         scope: Scope,
         knows: Capabilities,
         asked: CallFacts,
-    ) -> tuple[Identity, bool] | None:
+    ) -> CallIdentity | None:
+        """Return what identical calls have in common, before there is a stream; None if it takes no part."""
         route = route_of(inbound, request)
         policy = self._policy.scope_of(route, asked.tool)
         is_read_only = self._read_only.has(route, scope, asked.tool)
@@ -185,7 +183,7 @@ class Adoption:
             return None
         place = (route, getattr(upstream, "name", ""), request.target)
         parts = identify_call(place, scope, knows, asked, crosses=crosses)
-        return digest_identity(parts) if self._digests else parts, crosses
+        return CallIdentity(digest_identity(parts) if self._digests else parts, crosses)
 
     def run(self, entry: AdoptableCall, call: Call, on_head: OnHead) -> Awaitable[None]:
         """Make the call, or take over an identical one."""

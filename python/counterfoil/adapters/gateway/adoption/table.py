@@ -29,6 +29,8 @@ class AdoptionTable:
     def __init__(self, limit: int) -> None:
         #: Who tells other processes what can be adopted here.
         self.on_offer: OnOffer | None = None
+        #: Told an identity when its first call comes here, and when its last one goes.
+        self.on_identity: OnOffer | None = None
         self._offered: dict[AdoptableCall, None] = {}
         self._offers: Counter[Identity] = Counter()
         self._limit = limit
@@ -55,6 +57,8 @@ class AdoptionTable:
         equal = self._by_identity.get(entry.identity)
         if equal is None:
             self._by_identity[entry.identity] = [entry]
+            if self.on_identity is not None:
+                self.on_identity(entry.identity, True)
             return False
         equal.append(entry)
         return True
@@ -69,6 +73,8 @@ class AdoptionTable:
         equal.remove(entry)
         if not equal:
             del self._by_identity[entry.identity]
+            if self.on_identity is not None:
+                self.on_identity(entry.identity, False)
         own = self._by_session[entry.scope]
         del own[entry.stream.token]
         if not own:

@@ -62,6 +62,7 @@ class Answering:
             return
         if across is not None:
             self.adoption.listen_to_offers(across.tell_offers(settings.adopt_s))
+            self.adoption.listen_to_calls(across.note_call)
         shared = Shared(
             settings=settings,
             limits=limits,

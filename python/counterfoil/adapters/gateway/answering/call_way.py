@@ -65,7 +65,7 @@ class CallWay:
         """
         self._check_bounds(exchange, message)
         shared, inbound = self._shared, exchange.inbound
-        asked = self._asking.read(exchange, message)
+        asked, identity = self._asking.read(exchange, message), None
         facts = shared.facts_of(exchange)
         is_known = facts.has_let_in(inbound)
         if asked is not None:
@@ -74,8 +74,11 @@ class CallWay:
                 if await self._gate.admit(exchange, knows) is None:
                     return
                 is_known = facts.has_let_in(inbound)
-            if shared.across is not None and await self._elsewhere.adopted(exchange, knows, asked):
-                return
+            scope, request, upstream = exchange.scope_under(knows), exchange.request, exchange.upstream
+            identity = shared.adoption.identify(inbound, request, upstream, scope, knows, asked)
+            if shared.across is not None and identity is not None:  # noqa: SIM102 nothing is awaited alone
+                if await self._elsewhere.adopted(exchange, scope, identity):
+                    return
         given = self._asking.given(asked)
         if given is not None:
             check_key(exchange, knows, given)
@@ -101,7 +104,7 @@ class CallWay:
             self._closings.drop(call)
             await stream.end()
             return
-        entry = shared.adoption.enter(inbound, message, knows, asked, call, facts, tasks, closing)
+        entry = shared.adoption.enter(inbound, message, identity, asked, call, facts, tasks, closing)
         if entry is not None and shared.adoption.records and not await shared.adoption.record(entry):
             await self._answer_unrecorded(exchange, call, entry)
             return

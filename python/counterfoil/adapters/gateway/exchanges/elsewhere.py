@@ -8,6 +8,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from counterfoil.adapters.gateway.across.across import SETTLED
+from counterfoil.adapters.gateway.adoption.front import CallIdentity
 from counterfoil.adapters.gateway.calls.open_calls import OpenCalls, cancelled_id
 from counterfoil.adapters.gateway.calls.settlements import refused_away
 from counterfoil.adapters.gateway.exchanges.exchange import Exchange
@@ -19,8 +20,7 @@ from counterfoil.adapters.peers.owners import Place
 from counterfoil.errors import PeerBroken
 from counterfoil.model.ledger_keys import CallKey, encode_key
 from counterfoil.native import Scope
-from counterfoil.protocol.call_facts import CallFacts, GivenKey
-from counterfoil.protocol.revisions import Capabilities
+from counterfoil.protocol.call_facts import GivenKey
 
 
 class Elsewhere:
@@ -51,14 +51,13 @@ class Elsewhere:
             return True
         return isinstance(found, Place) and await self._across.forward(passing, found)
 
-    async def adopted(self, exchange: Exchange, knows: Capabilities, asked: CallFacts) -> bool:
-        """Leave a call to the process that has an identical one undelivered; False where nobody else has."""
-        if self._across is None or exchange.via is not None or not self._across.offers:
+    async def adopted(self, exchange: Exchange, scope: Scope, found: CallIdentity) -> bool:
+        """Leave a call to the process that has an identical one, perhaps undelivered; False if none has."""
+        if self._across is None or exchange.via is not None:
             return False
-        scope = exchange.scope_under(knows)
-        adoption, request, upstream = self._shared.adoption, exchange.request, exchange.upstream
-        identity = adoption.identity_of(exchange.inbound, request, upstream, scope, knows, asked)
-        if identity is None or adoption.has_offer(identity):
+        identity = found.identity
+        assert isinstance(identity, bytes), "other processes know digests"
+        if self._shared.adoption.has_offer(identity) or not self._across.has_identical(identity):
             return False
         return await self._across.forward_identical(exchange.passing(scope), identity)
 
