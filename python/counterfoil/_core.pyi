@@ -333,6 +333,12 @@ def canonical_members(text: bytes, depth: int) -> dict[bytes, bytes] | None:
     Raises as `canonical_json`.
     """
 
+def ids_agree(text: bytes, prefix: bytes, begin: int, first: int, last: int, end: int) -> bool:
+    """Say whether only LF ends a line in `text[begin:end]`, and each id in `text[first:last]` has `prefix`.
+
+    `first` and `last` are where a line ends, and `prefix` begins with that LF.
+    """
+
 def encode_comment(text: str | Buffer) -> bytes:
     """Write a comment with its blank line; text of several lines becomes several comment lines."""
 

@@ -29,3 +29,4 @@ from counterfoil._core import canonical_json as canonical_json
 from counterfoil._core import canonical_members as canonical_members
 from counterfoil._core import encode_comment as encode_comment
 from counterfoil._core import encode_event as encode_event
+from counterfoil._core import ids_agree as ids_agree

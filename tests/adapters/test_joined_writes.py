@@ -66,9 +66,29 @@ async def test_much_is_not_put_off_so_that_pressure_is_felt() -> None:
     async with connected() as (joined, counting, _):
         joined.write(b"first")
         joined.write(b"x" * MOST_PENDING)
-        assert counting.sends == [b"first" + b"x" * MOST_PENDING]
+        assert b"".join(counting.sends) == b"first" + b"x" * MOST_PENDING
+        # Its beginning leaves with what waited: a head and the first events behind it are not parted.
+        assert [len(sent) for sent in counting.sends] == [5 + 2_048, MOST_PENDING - 2_048]
         await anyio.lowlevel.checkpoint()
-        assert len(counting.sends) == 1
+        assert len(counting.sends) == 2
+
+
+async def test_much_that_nothing_waits_before_is_sent_as_it_is() -> None:
+    async with connected() as (joined, counting, _):
+        much = b"x" * MOST_PENDING
+        joined.write(much)
+        assert counting.sends[0] is much
+        joined.write(b"end")
+        joined.close()
+        await anyio.lowlevel.checkpoint()
+        assert counting.sends[1:] == [b"end"]
+
+
+async def test_small_pieces_that_are_much_together_are_not_put_off_either() -> None:
+    async with connected() as (joined, counting, _):
+        for _ in range(4):
+            joined.write(b"x" * (MOST_PENDING // 4))
+        assert [len(sent) for sent in counting.sends] == [MOST_PENDING]
 
 
 async def test_closing_sends_what_was_written_and_aborting_does_not() -> None:

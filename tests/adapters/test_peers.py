@@ -10,6 +10,7 @@ import pytest
 from counterfoil.adapters.peers.channel import Address
 from counterfoil.adapters.peers.checking import StreamCheck, check_head
 from counterfoil.adapters.peers.directory import SocketDirectory
+from counterfoil.adapters.peers.frames import Piece
 from counterfoil.adapters.peers.members import Members, Replica
 from counterfoil.adapters.peers.owners import MAX_WORKERS, Owner, Place, choose_home, replica_number
 from counterfoil.adapters.peers.seals import WINDOW_S, SealRefused, Seals
@@ -221,8 +222,12 @@ def check_of(stream: StreamToken | None) -> StreamCheck:
 
 
 def take_cut(check: StreamCheck, text: bytes, size: int) -> None:
-    for start in range(0, len(text), size):
-        check.take(text[start : start + size])
+    for number, start in enumerate(range(0, len(text), size)):
+        end = min(start + size, len(text))
+        if number % 2:  # as a piece of something longer, or alone
+            check.take(Piece(text, start, end))
+        else:
+            check.take(Piece(text[start:end], 0, end - start))
 
 
 @pytest.mark.parametrize("known", [STREAM, None])
@@ -250,13 +255,13 @@ def test_an_event_of_another_stream_is_cut_off_however_it_is_cut(
 
 def test_a_stream_whose_first_id_is_of_another_scope_is_cut_off() -> None:
     with pytest.raises(PeerBroken, match="another scope"):
-        check_of(None).take(event(STREAM, scope=Scope(session="other")) + b"\n")
+        take_cut(check_of(None), event(STREAM, scope=Scope(session="other")) + b"\n", 10_000)
 
 
 def test_a_line_without_end_is_not_kept() -> None:
     check = check_of(STREAM)
     for _ in range(1_000):
-        check.take(b"data: " + b"x" * 10_000)
+        take_cut(check, b"data: " + b"x" * 10_000, 20_000)
     assert len(check._start) < 1_000
 
 

@@ -10,15 +10,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from counterfoil.testing.cuts import Cut
-from counterfoil.testing.exchanges import Exchange
 from counterfoil.testing.link import open_link
 from interop.environments import ALL_PAIRS, BUILD, PAIRS, on_pairs
 from interop.gateways import Gateway
 from interop.plans import (
     STEPS,
+    CutAgain,
     CutTable,
-    call_key,
     cut_after_answer,
     cut_after_primed_id,
     cut_before_id,
@@ -160,22 +158,6 @@ async def test_a_slow_call_to_a_server_that_answers_with_json_is_resumable_too(
         assert call.is_right, call
         assert orders.count_effects(call.key) == 1, call
     assert not run.unexpected_answers()
-
-
-class CutAgain:
-    """A plan for the link: every connection of a call breaks in the frame it is at, `times` in all."""
-
-    def __init__(self, times: int) -> None:
-        self._left: dict[str, int] = {}
-        self._times = times
-
-    def __call__(self, exchange: Exchange) -> Cut | None:
-        if call_key(exchange) is None and "last-event-id" not in exchange.headers:
-            return None
-        session = exchange.headers["mcp-session-id"]
-        left = self._left.setdefault(session, self._times)
-        self._left[session] = left - 1
-        return Cut("in-frame", "rst", frames=2, position=20) if left > 0 else None
 
 
 @on_pairs([("typescript-1", "trio"), ("typescript-2", "asyncio")], clients=("typescript-1", "typescript-2"))

@@ -1,10 +1,11 @@
-"""Published clients before processes that share nothing but a key file: every cut call ends in its result.
+"""Published clients before two workers, or two replicas that share only keys: every cut call has its result.
 
 The link returns no reconnect to the process that holds the stream, and spreads everything else.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 import zlib
@@ -21,18 +22,22 @@ from counterfoil.errors import ForeignEventId
 from counterfoil.native import EventId
 from counterfoil.testing.cuts import Cut
 from counterfoil.testing.exchanges import Exchange
-from counterfoil.testing.link import open_link
+from counterfoil.testing.link import Link, open_link
 from interop.conformance import run_conformance
-from interop.environments import PAIRS, on_pairs
+from interop.environments import ALL_PAIRS, CLIENTS, PAIRS
 from interop.gateways import Gateway, make_keys, start_gateway
 from interop.plans import (
     STEPS,
+    CutAgain,
     CutTable,
+    Plan,
     call_key,
+    cut_after_answer,
     cut_after_id,
     cut_after_primed_id,
     cut_before_id,
     cut_calls,
+    cut_in_answer,
     plan_calls,
     resumptions,
 )
@@ -50,9 +55,23 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def orders(shared: Path) -> Iterator[Orders]:
-    with start_orders(shared / "effects") as running:
-        yield running
+def orders_of(shared: Path) -> Iterator[Callable[..., Orders]]:
+    """Return a function that gives the server with some options; each is started once."""
+    running: dict[tuple[str, ...], Orders] = {}
+    with ExitStack() as stack:
+
+        def find(*options: str) -> Orders:
+            if options not in running:
+                effects = shared / f"effects{len(running)}"
+                running[options] = stack.enter_context(start_orders(effects, *options))
+            return running[options]
+
+        yield find
+
+
+@pytest.fixture(scope="module")
+def orders(orders_of: Callable[..., Orders]) -> Orders:
+    return orders_of()
 
 
 @pytest.fixture(scope="module")
@@ -68,13 +87,15 @@ def free_ports(count: int) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def replicas(orders: Orders, keys: list[str]) -> Iterator[Callable[..., dict[int, Gateway]]]:
+def replicas(
+    orders_of: Callable[..., Orders], keys: list[str]
+) -> Iterator[Callable[..., dict[int, Gateway]]]:
     """Return a function that gives two replicas of a backend with more options, by the numbers of names."""
-    running: dict[tuple[str, ...], dict[int, Gateway]] = {}
+    running: dict[Any, dict[int, Gateway]] = {}
     with ExitStack() as stack:
 
-        def find(backend: str, *more: str) -> dict[int, Gateway]:
-            which = (backend, *more)
+        def find(backend: str, *more: str, server: tuple[str, ...] = ()) -> dict[int, Gateway]:
+            which = (backend, more, server)
             if which not in running:
                 ports = dict(zip(("a", "b"), free_ports(2), strict=True))
                 peers = ",".join(f"{name}=http://127.0.0.1:{port}" for name, port in ports.items())
@@ -90,7 +111,7 @@ def replicas(orders: Orders, keys: list[str]) -> Iterator[Callable[..., dict[int
                         "--peer-listen",
                         f"127.0.0.1:{port}",
                     ]
-                    gateway = stack.enter_context(start_gateway(orders.server, backend, *options))
+                    gateway = stack.enter_context(start_gateway(orders_of(*server).server, backend, *options))
                     running[which][replica_number(name)] = gateway
             return running[which]
 
@@ -118,8 +139,8 @@ class Spread:
         return list(self._ports.values())[self._count % len(self._ports)]
 
 
-#: What an agent takes to make its call again.  The news that a call is undelivered is a race of milliseconds,
-#: as `docs/operations.md` says: an agent that is quicker has two effects, and no test may hang on who wins.
+#: What an agent takes to make its call again.  Between hosts the news of an undelivered call is a race, as
+#: `docs/operations.md` says: an agent that is quicker has two effects, and no test may hang on who wins.
 THINKS_S = 0.5
 
 
@@ -155,46 +176,172 @@ def check_every_call(run: Run, orders: Orders, *, steps: int = STEPS) -> None:
     assert not run.unexpected_answers()
 
 
-@on_pairs(PAIRS)
+class Several:
+    """Where a link sends what it takes: to two workers behind one port, or to two replicas."""
+
+    def __init__(self, port: int, spread: Spread | None = None) -> None:
+        self.port = port
+        self.spread = spread
+
+    def check(self, link: Link) -> None:
+        """See that no resume of ours came to the process that has its stream."""
+        if self.spread is not None:
+            ours = [one for one in resumptions(link) if "cf1." in one.headers["last-event-id"]]
+            assert self.spread.elsewhere == len(ours)
+
+
+@pytest.fixture(scope="module")
+def several(
+    orders_of: Callable[..., Orders], keys: list[str], replicas: Callable[..., dict[int, Gateway]]
+) -> Iterator[Callable[..., Several]]:
+    """Return a function that gives two processes of a kind before a server; they are started once."""
+    with ExitStack() as stack:
+        workers: dict[Any, Gateway] = {}
+
+        def find(kind: str, backend: str, *more: str, server: tuple[str, ...] = ()) -> Several:
+            if kind == "replicas":
+                return Several(0, Spread(replicas(backend, *more, server=server)))
+            which = (backend, more, server)
+            if which not in workers:
+                starting = start_gateway(orders_of(*server).server, backend, *keys, *more, "--workers", "2")
+                workers[which] = stack.enter_context(starting)
+            return Several(workers[which].port)
+
+        yield find
+
+
+def on_several(chosen: list[tuple[str, str, str]], *, clients: tuple[str, ...] = CLIENTS) -> Any:
+    """Run a test for clients, backends and kinds of processes: those `chosen`, in full all of `clients`."""
+    if os.environ.get("COUNTERFOIL_FULL") == "1":
+        kinds = ("workers", "replicas")
+        chosen = [(*pair, kind) for pair in ALL_PAIRS if pair[0] in clients for kind in kinds]
+    return pytest.mark.parametrize(("client", "anyio_backend", "kind"), chosen, indirect=["anyio_backend"])
+
+
+PY, TS = ("python-2", "asyncio", "workers"), ("typescript-1", "trio", "replicas")
+
+
+@on_several([(*pair, kind) for pair in PAIRS for kind in ("workers", "replicas")])
 async def test_a_call_whose_resume_never_reaches_its_process_ends_in_its_result(
     client: str,
     anyio_backend: str,
+    kind: str,
     orders: Orders,
-    replicas: Callable[..., dict[int, Gateway]],
+    several: Callable[..., Several],
     scaled: Callable[[int, int], int],
 ) -> None:
-    """Calls and elicitations, whose answers land where they may; one effect each."""
-    gateways = replicas(anyio_backend)
-    plan = plan_calls(f"r-{client}", scaled(12, 100), sessions=4, tools=("order", "ask"))
+    """Calls and elicitations, whose answers land where they may; one effect each.
+
+    Of two workers the kernel chooses one: there a resume may reach its process.
+    """
+    host = several(kind, anyio_backend)
+    plan = plan_calls(f"{kind}-{anyio_backend}", scaled(12, 100), sessions=4, tools=("order", "ask"))
     table = CutTable.draw(plan.keys(), seed=3, draw=cut_after_primed_id)
-    spread = Spread(gateways)
-    async with open_link(0, plan=table, route=spread) as link:
+    async with open_link(host.port, plan=table, route=host.spread) as link:
         run = await run_client(client, f"{link.url}/mcp", plan)
     check_every_call(run, orders)
     assert set(cut_calls(link)) == set(plan.keys())
-    assert spread.elsewhere == len(
-        [one for one in resumptions(link) if "cf1." in one.headers["last-event-id"]]
-    )
-    assert spread.elsewhere >= len(plan.keys()) * 3 // 4
+    assert len(resumptions(link)) >= len(plan.keys()) * 3 // 4
+    host.check(link)
 
 
-@on_pairs(PAIRS)
-async def test_a_call_cut_before_two_workers_ends_in_its_result(
-    client: str, anyio_backend: str, orders: Orders, keys: list[str], scaled: Callable[[int, int], int]
+@on_several([PY, TS])
+async def test_a_call_cut_after_its_answer_asks_for_nothing_more(
+    client: str,
+    anyio_backend: str,
+    kind: str,
+    orders: Orders,
+    several: Callable[..., Several],
+    scaled: Callable[[int, int], int],
 ) -> None:
-    plan = plan_calls(f"w-{client}", scaled(12, 100), sessions=4, tools=("order", "ask"))
-    table = CutTable.draw(plan.keys(), seed=4, draw=cut_after_primed_id)
-    with start_gateway(orders.server, anyio_backend, *keys, "--workers", "2") as gateway:
-        async with open_link(gateway.port, plan=table) as link:
-            run = await run_client(client, f"{link.url}/mcp", plan)
-    check_every_call(run, orders)
+    host, count = several(kind, anyio_backend), scaled(8, 25)
+    plan = plan_calls(f"answered-{kind}-{anyio_backend}", count, sessions=count)
+    table = CutTable.draw(plan.keys(), seed=5, draw=cut_after_answer)
+    async with open_link(host.port, plan=table, route=host.spread) as link:
+        run = await run_client(client, f"{link.url}/mcp", plan)
+    # A call that a pool sends on a connection as it breaks never gets to the link: its end is the client's.
+    unsent = {key: call for key, call in run.calls.items() if call.outcome != "result"}
+    assert not unsent.keys() & cut_calls(link).keys()
+    assert len(unsent) <= count // 4
+    ended = {key: call for key, call in run.calls.items() if key not in unsent}
+    check_every_call(Run(calls=ended, notices=run.notices, strays=run.strays), orders)
+    assert not resumptions(link)
+
+
+@on_several([TS])
+async def test_a_call_cut_before_its_id_never_gets_a_wrong_answer_or_two_effects(
+    client: str,
+    anyio_backend: str,
+    kind: str,
+    orders: Orders,
+    several: Callable[..., Several],
+    scaled: Callable[[int, int], int],
+) -> None:
+    host, count = several(kind, anyio_backend), scaled(8, 40)
+    plan = plan_calls(f"early-{kind}-{anyio_backend}", count, sessions=count, timeout_s=5)
+    table = CutTable.draw(plan.keys(), seed=4, draw=cut_before_id)
+    async with open_link(host.port, plan=table, route=host.spread) as link:
+        run = await run_client(client, f"{link.url}/mcp", plan)
+    assert len(cut_calls(link)) == count
+    for call in run.calls.values():
+        assert call.is_right or call.outcome in ("error", "session lost"), call
+        assert call.evidence is None, call
+        assert orders.count_effects(call.key) <= 1, call
+    assert not run.unexpected_answers()
+
+
+@on_several([PY, TS])
+async def test_a_slow_call_to_a_server_that_answers_with_json_is_resumable_elsewhere_too(
+    client: str,
+    anyio_backend: str,
+    kind: str,
+    orders_of: Callable[..., Orders],
+    several: Callable[..., Several],
+    scaled: Callable[[int, int], int],
+) -> None:
+    orders = orders_of("--json")
+    host = several(kind, anyio_backend, "--set", "gateway.prime_after_ms=30", server=("--json",))
+    plan = plan_calls(f"json-{kind}-{anyio_backend}", scaled(8, 25), sessions=4)
+    table = CutTable.draw(plan.keys(), seed=8, draw=cut_in_answer)
+    async with open_link(host.port, plan=table, route=host.spread) as link:
+        run = await run_client(client, f"{link.url}/mcp", plan)
     assert set(cut_calls(link)) == set(plan.keys())
+    for call in run.calls.values():
+        assert call.is_right, call
+        assert orders.count_effects(call.key) == 1, call
+    assert not run.unexpected_answers()
+    host.check(link)
+
+
+@on_several([TS], clients=("typescript-1", "typescript-2"))
+async def test_a_call_cut_five_times_ends_in_its_result(
+    client: str, anyio_backend: str, kind: str, orders: Orders, several: Callable[..., Several]
+) -> None:
+    """Each time it goes on from another process than the one that has its stream."""
+    host = several(kind, anyio_backend)
+    plan = plan_calls(f"five-{kind}-{anyio_backend}", 4, sessions=4, steps=12)
+    async with open_link(host.port, plan=CutAgain(5), route=host.spread) as link:
+        run = await run_client(client, f"{link.url}/mcp", plan)
+    check_every_call(run, orders, steps=12)
+    assert len(link.cuts) == 5 * 4
+    host.check(link)
+
+
+# --- agents that know nothing of us, and make a call again that failed, in a new session
+
+AGENTS: dict[str, Any] = {
+    "tries": 3,
+    "pause_ms": 150,
+    "steps": 4,
+    "at_once": 64,
+    "headers": {"x-user": "alice"},
+}
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("client", ["python-1", "python-2"])
 @pytest.mark.parametrize("draw", [cut_before_id, cut_early], ids=["before its id", "after its id"])
-async def test_an_agent_whose_next_try_reaches_another_process_has_one_effect_a_call(
+async def test_an_agent_whose_next_try_reaches_another_replica_has_one_effect_a_call(
     client: str,
     draw: Callable[[random.Random], Cut],
     anyio_backend: str,
@@ -202,14 +349,59 @@ async def test_an_agent_whose_next_try_reaches_another_process_has_one_effect_a_
     replicas: Callable[..., dict[int, Gateway]],
     scaled: Callable[[int, int], int],
 ) -> None:
-    """It knows nothing of us, and makes a call again that failed, in a new session."""
     gateways = replicas(anyio_backend, *OF_USERS)
-    count = scaled(6, 60)
-    options: dict[str, Any] = {"steps": 4, "pause_ms": 150, "at_once": 64, "headers": {"x-user": "alice"}}
-    plan = plan_calls(f"a-{client}-{draw.__name__}", count, sessions=count, tries=3, timeout_s=4.0, **options)
+    count = scaled(6, 100)
+    plan = plan_calls(f"replica-{draw.__name__}", count, sessions=count, timeout_s=4.0, **AGENTS)
     table = CutTable.draw(plan.keys(), seed=7, draw=draw)
     async with open_link(0, plan=table, route=Apart(gateways)) as link:
         run = await run_client(client, f"{link.url}/mcp", plan)
+    check_agents(run, orders, link, plan)
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize("client", ["python-1", "python-2"])
+@pytest.mark.parametrize(
+    "draw",
+    [cut_before_id, cut_early, cut_after_answer],
+    ids=["before its id", "after its id", "after its answer"],
+)
+async def test_an_agent_that_does_not_wait_has_one_effect_a_call_of_two_workers(
+    client: str,
+    draw: Callable[[random.Random], Cut],
+    anyio_backend: str,
+    orders: Orders,
+    several: Callable[..., Several],
+    scaled: Callable[[int, int], int],
+) -> None:
+    """It makes its call again at once, and reaches the other worker as often as not."""
+    host, count = several("workers", anyio_backend, *OF_USERS), scaled(6, 100)
+    plan = plan_calls(f"worker-{draw.__name__}", count, sessions=count, timeout_s=3.0, **AGENTS)
+    table = CutTable.draw(plan.keys(), seed=7, draw=draw)
+    async with open_link(host.port, plan=table) as link:
+        run = await run_client(client, f"{link.url}/mcp", plan)
+    check_agents(run, orders, link, plan)
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize("client", ["typescript-1", "typescript-2"])
+async def test_an_agent_whose_client_cancels_what_times_out_has_one_effect_too(
+    client: str,
+    anyio_backend: str,
+    orders: Orders,
+    several: Callable[..., Several],
+    scaled: Callable[[int, int], int],
+) -> None:
+    """Its cancellation may reach a worker that knows nothing of the call."""
+    host, count = several("workers", anyio_backend, *OF_USERS), scaled(4, 100)
+    plan = plan_calls("cancelling", count, sessions=count, timeout_s=3.0, **AGENTS)
+    table = CutTable.draw(plan.keys(), seed=7, draw=cut_before_id)
+    async with open_link(host.port, plan=table) as link:
+        run = await run_client(client, f"{link.url}/mcp", plan)
+    check_agents(run, orders, link, plan)
+    assert all(call.tries >= 2 for call in run.calls.values()), run.calls
+
+
+def check_agents(run: Run, orders: Orders, link: Link, plan: Plan) -> None:
     assert set(cut_calls(link)) == set(plan.keys())
     for call in run.calls.values():
         assert call.is_right, call

@@ -11,6 +11,8 @@ from typing import Any
 
 #: Bytes at which a send is not put off any further, so that a slow client is noticed as soon as ever.
 MOST_PENDING = 64 << 10
+#: Of so much the beginning alone is joined to what waits: a copy of the rest would cost more than a send.
+_JOINED_BYTES = 2 << 10
 
 
 class JoinedWrites:
@@ -28,7 +30,15 @@ class JoinedWrites:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        """Write soon; what is much is written at once."""
+        """Write soon; what is much is written at once, its beginning together with what waited."""
+        if len(data) >= MOST_PENDING:
+            if self._pending:
+                self._pending.append(data[:_JOINED_BYTES])
+                self._flush()
+                self._transport.write(memoryview(data)[_JOINED_BYTES:])
+            else:
+                self._transport.write(data)
+            return
         if not self._pending:
             asyncio.get_running_loop().call_soon(self._flush)
         self._pending.append(data)

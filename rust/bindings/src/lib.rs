@@ -6,6 +6,7 @@ mod buffers;
 mod canonical;
 mod chunks;
 mod errors;
+mod id_lines;
 mod ids;
 mod sse;
 mod store;
@@ -17,6 +18,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     canonical::register(module)?;
     chunks::register(module)?;
     errors::register(module)?;
+    id_lines::register(module)?;
     ids::register(module)?;
     sse::register(module)?;
     store::register(module)?;

@@ -6,6 +6,7 @@
 pub mod canonical;
 pub mod chunks;
 pub mod envelope;
+pub mod id_lines;
 pub mod ids;
 pub mod relay;
 pub mod resume;

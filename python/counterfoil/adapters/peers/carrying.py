@@ -56,11 +56,11 @@ async def carry_answer(
     on_head()
     await send({"type": "http.response.start", "status": line.status, "headers": list(line.headers)})
     try:
-        while piece := await reply.receive(silence_s=silence_s):
+        while not reply.is_whole:
+            piece = await reply.receive(silence_s=silence_s)
             if check is not None:
                 check.take(piece)
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": piece.view, "more_body": not reply.is_whole})
     except PeerBroken as error:
         raise AnswerCut from error
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
     return Reached.ANSWERED

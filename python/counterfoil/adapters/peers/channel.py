@@ -20,7 +20,7 @@ from anyio.abc import ByteStream, SocketAttribute
 from anyio.streams.tls import TLSStream
 
 from counterfoil.adapters.connections import Connection, connect_tcp, connect_unix
-from counterfoil.adapters.peers.frames import FrameReader, Kind
+from counterfoil.adapters.peers.frames import FrameReader, Kind, Piece
 from counterfoil.adapters.peers.wire import Head, Hold, Line, read_line
 from counterfoil.errors import PeerAbsent, PeerBroken
 
@@ -59,16 +59,15 @@ class Reply:
         #: Whether all of it was read, so that the connection may carry another.
         self.is_whole = not isinstance(line, Head)
 
-    async def receive(self, *, silence_s: float) -> bytes:
-        """Return the next piece of the body, `b""` once it has ended; raises `PeerBroken`."""
+    async def receive(self, *, silence_s: float) -> Piece:
+        """Return the next piece of the body, with which it may be whole; raises `PeerBroken`."""
         with anyio.move_on_after(silence_s):
-            while not (piece := await self._channel.piece()):
+            while (piece := await self._channel.piece()).end == piece.begin and not self.is_whole:
                 kind, _ = await self._channel.frame()
-                if kind == Kind.END:
-                    self.is_whole = True
-                    return b""
-                if kind != Kind.BODY:
+                if kind not in (Kind.BODY, Kind.LAST):
                     raise PeerBroken("a peer sent something else than its answer's body")
+                self.is_whole = self._channel.has_last
+            self.is_whole = self._channel.has_last
             return piece
         raise PeerBroken("a peer fell silent")
 
@@ -124,8 +123,13 @@ class Channel:
             raise PeerBroken("a peer closed the connection in the middle of its reply")
         return found
 
-    async def piece(self) -> bytes:
-        """Return more of a body's frame; none once it is over."""
+    @property
+    def has_last(self) -> bool:
+        """Whether all of an answer's body was given out."""
+        return self._frames.has_last
+
+    async def piece(self) -> Piece:
+        """Return more of a body's frame; none once it is given out."""
         return await self._frames.piece()
 
     async def aclose(self) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from enum import IntEnum
+from typing import NamedTuple
 
 import anyio
 from anyio.abc import ByteStream
@@ -22,19 +23,25 @@ REFUSED = {400: _REFUSAL % (400, b"Bad Request"), 401: _REFUSAL % (401, b"Unauth
 
 
 class Kind(IntEnum):
-    """What a frame is.  A request has a seal before it; an answer is a line, its body, and its end."""
+    """What a frame is.  A request has a seal before it; an answer is a line and the parts of its body."""
 
     REQUEST = 1
     LINE = 2
     BODY = 3
-    END = 4
+    LAST = 4
 
 
-END = _START.pack(Kind.END, 0)
+END = _START.pack(Kind.LAST, 0)
+_BODIES = (Kind.BODY, Kind.LAST)
 
 
 def write_frame(kind: Kind, payload: bytes) -> bytes:
     return _START.pack(kind, len(payload)) + payload
+
+
+def start_body(body: bytes, *, is_last: bool) -> bytes:
+    """Return what stands before a part of a body in its frame."""
+    return _START.pack(Kind.LAST if is_last else Kind.BODY, len(body))
 
 
 def write_request(seal: bytes, envelope: bytes) -> bytes:
@@ -48,55 +55,73 @@ def read_request(payload: bytes) -> tuple[bytes | None, bytes]:
     return payload[1:end] or None, payload[end:]
 
 
+class Piece(NamedTuple):
+    """Bytes of a body where they were read, which are not copied to be passed on."""
+
+    text: bytes
+    begin: int
+    end: int
+
+    @property
+    def view(self) -> memoryview:
+        return memoryview(self.text)[self.begin : self.end]
+
+
+NOTHING = Piece(b"", 0, 0)
+
+
 class FrameReader:
     """Reads the frames of one connection; raises `PeerBroken`.  One task reads at a time."""
 
     def __init__(self, stream: ByteStream) -> None:
         self._stream = stream
+        #: What was read, and how much of that is used up: what follows is not moved for each frame.
         self._ahead = b""
+        self._used = 0
         #: Of the body frame that is being read.
         self._left = 0
+        self._is_last = False
+
+    @property
+    def has_last(self) -> bool:
+        """Whether all of an answer's body was given out."""
+        return self._is_last and not self._left
 
     @property
     def is_at_rest(self) -> bool:
         """Whether nothing was read that belongs to a later frame."""
-        return not self._ahead and not self._left
+        return self._used == len(self._ahead) and not self._left
 
     async def frame(self, *, max_bytes: int) -> tuple[int, bytes] | None:
         """Return the next whole frame, with its kind; None where the connection ended before one.
 
         A body is not read whole: its frame is returned empty, and `piece` gives what is in it.
         """
-        while len(self._ahead) < _START.size:
-            if not await self._read_on():
-                if self._ahead:
-                    raise PeerBroken("a peer closed the connection in the middle of a frame")
-                return None
-        kind, length = _START.unpack_from(self._ahead)
-        if kind == Kind.BODY:
-            self._ahead, self._left = self._ahead[_START.size :], length
+        if not await self._have(_START.size):
+            return None
+        kind, length = _START.unpack_from(self._ahead, self._used)
+        if kind in _BODIES:
+            self._used, self._left, self._is_last = self._used + _START.size, length, kind == Kind.LAST
             return kind, b""
+        self._is_last = False
         if length > max_bytes:
             raise PeerBroken("a peer's frame is longer than any is")
-        end = _START.size + length
-        if len(self._ahead) < end:
-            await self._read_whole(end)
-        payload, self._ahead = self._ahead[_START.size : end], self._ahead[end:]
-        return kind, payload
+        await self._have(_START.size + length)
+        begin = self._used + _START.size
+        self._used = begin + length
+        return kind, self._ahead[begin : self._used]
 
-    async def piece(self) -> bytes:
-        """Return the next bytes of the body frame that was begun; none once it is over."""
+    async def piece(self) -> Piece:
+        """Return the next bytes of the body frame that was begun; none once it is given out."""
         if not self._left:
-            return b""
-        if not self._ahead and not await self._read_on():
-            raise PeerBroken("a peer closed the connection in the middle of its answer")
-        piece = self._ahead
-        if len(piece) > self._left:
-            piece, self._ahead = piece[: self._left], piece[self._left :]
-        else:
-            self._ahead = b""
-        self._left -= len(piece)
-        return piece
+            return NOTHING
+        if self._used == len(self._ahead):
+            self._ahead, self._used = await self._read(), 0
+            if not self._ahead:
+                raise PeerBroken("a peer closed the connection in the middle of its answer")
+        begin, self._used = self._used, min(self._used + self._left, len(self._ahead))
+        self._left -= self._used - begin
+        return Piece(self._ahead, begin, self._used)
 
     async def wait_end(self) -> None:
         """Return once the other end has gone, or has sent more than a little that nobody asked for.
@@ -104,24 +129,29 @@ class FrameReader:
         What comes is kept: cancelling the wait loses nothing.
         """
         try:
-            while len(self._ahead) < PIECE_BYTES and await self._read_on():
-                pass
+            while len(self._ahead) - self._used < PIECE_BYTES:
+                part = await self._read()
+                if not part:
+                    return
+                self._ahead, self._used = self._ahead[self._used :] + part, 0
         except PeerBroken:
             return
 
-    async def _read_whole(self, end: int) -> None:
-        parts, size = [self._ahead], len(self._ahead)
-        while size < end:
+    async def _have(self, size: int) -> bool:
+        """Read until there is so much; False where the connection has ended before anything of it."""
+        have = len(self._ahead) - self._used
+        if have >= size:
+            return True
+        parts = [self._ahead[self._used :]] if have else []
+        while have < size:
             if not (part := await self._read()):
+                if not have:
+                    return False
                 raise PeerBroken("a peer closed the connection in the middle of a frame")
             parts.append(part)
-            size += len(part)
-        self._ahead = b"".join(parts)
-
-    async def _read_on(self) -> bool:
-        part = await self._read()
-        self._ahead += part
-        return bool(part)
+            have += len(part)
+        self._ahead, self._used = b"".join(parts) if len(parts) > 1 else parts[0], 0
+        return True
 
     async def _read(self) -> bytes:
         try:

@@ -23,7 +23,14 @@ from counterfoil.adapters.connections import accept
 from counterfoil.adapters.gateway.wire.asgi import Message, Receive, Send
 from counterfoil.adapters.gateway.wire.watching import run_while_present
 from counterfoil.adapters.peers.channel import INTERIM_S
-from counterfoil.adapters.peers.frames import END, REFUSED, FrameReader, Kind, read_request, write_frame
+from counterfoil.adapters.peers.frames import (
+    REFUSED,
+    FrameReader,
+    Kind,
+    read_request,
+    start_body,
+    write_frame,
+)
 from counterfoil.adapters.peers.owners import Owner
 from counterfoil.adapters.peers.seals import SealRefused, Seals
 from counterfoil.adapters.peers.wire import (
@@ -48,6 +55,8 @@ _HANDSHAKE_S = 10.0
 #: How long a refused connection has to read why.
 _FAREWELL_S = 1.0
 _ACCEPT_AGAIN_S = 0.1
+#: A body of so much is not copied to be written in one piece.
+_MOST_JOINED = 16 << 10
 #: What an envelope adds to the body and the header fields of the request in it.
 _ENVELOPE_BYTES = 128 << 10
 _HOLD = write_frame(Kind.LINE, write_line(Hold()))
@@ -280,8 +289,7 @@ class _Reply:
             self._head = write_frame(Kind.LINE, write_line(Head(message["status"], headers)))
             return
         body, more = message.get("body", b""), message.get("more_body", False)
-        data = write_frame(Kind.BODY, body) if body else b""
-        await self._write(data if more else data + END)
+        await self._write(start_body(body, is_last=not more) if body or not more else b"", body)
         self.is_whole = not more
 
     async def say(self, line: Line) -> None:
@@ -299,12 +307,16 @@ class _Reply:
         if scope.cancelled_caught:  # half of it may have been sent
             await anyio.aclose_forcefully(self._stream)
 
-    async def _write(self, data: bytes) -> None:
+    async def _write(self, start: bytes, body: bytes = b"") -> None:
         """Write, to whoever is still there: that somebody has left is told by `receive` alone."""
         async with self._sending:
-            data, self._head = self._head + data, b""
+            start, self._head = self._head + start, b""
             with suppress(*_BROKEN):
-                await self._stream.send(data)
+                if len(body) < _MOST_JOINED:
+                    await self._stream.send(start + body)
+                else:
+                    await self._stream.send(start)
+                    await self._stream.send(body)
 
 
 def _accepting(listener: socket.socket) -> Callable[[], Awaitable[ByteStream]]:

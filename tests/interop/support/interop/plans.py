@@ -163,3 +163,19 @@ class CutAnywhere:
             frames=self._random.randint(0, 5),
             position=self._random.randint(1, 900),
         )
+
+
+class CutAgain:
+    """A plan for the link: every connection of a call breaks in the frame it is at, `times` in all."""
+
+    def __init__(self, times: int) -> None:
+        self._left: dict[str, int] = {}
+        self._times = times
+
+    def __call__(self, exchange: Exchange) -> Cut | None:
+        if call_key(exchange) is None and "last-event-id" not in exchange.headers:
+            return None
+        session = exchange.headers["mcp-session-id"]
+        left = self._left.setdefault(session, self._times)
+        self._left[session] = left - 1
+        return Cut("in-frame", "rst", frames=2, position=20) if left > 0 else None

@@ -120,9 +120,9 @@ class GetWay:
             return None
         scope = exchange.scope_under(knows)
         reached = await self._elsewhere.resumed(exchange, scope, cursor)
-        is_home = self._elsewhere.is_home(exchange, scope, cursor)
         if reached in (Reached.ANSWERED, Reached.LEFT):
             return None
+        is_home = self._elsewhere.is_home(exchange, scope, cursor)
         admitted = await self._gate.admit(exchange, knows)
         if admitted is None:
             return None
