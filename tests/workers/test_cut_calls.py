@@ -235,7 +235,7 @@ async def test_a_call_whose_resume_never_reaches_its_process_ends_in_its_result(
     Of two workers the kernel chooses one: there a resume may reach its process.
     """
     host = several(kind, anyio_backend)
-    plan = plan_calls(f"{kind}-{anyio_backend}", scaled(12, 100), sessions=4, tools=("order", "ask"))
+    plan = plan_calls(f"{kind}-{client}-{anyio_backend}", scaled(12, 100), sessions=4, tools=("order", "ask"))
     table = CutTable.draw(plan.keys(), seed=3, draw=cut_after_primed_id)
     async with open_link(host.port, plan=table, route=host.spread) as link:
         run = await run_client(client, f"{link.url}/mcp", plan)
@@ -255,7 +255,7 @@ async def test_a_call_cut_after_its_answer_asks_for_nothing_more(
     scaled: Callable[[int, int], int],
 ) -> None:
     host, count = several(kind, anyio_backend), scaled(8, 25)
-    plan = plan_calls(f"answered-{kind}-{anyio_backend}", count, sessions=count)
+    plan = plan_calls(f"answered-{kind}-{client}-{anyio_backend}", count, sessions=count)
     table = CutTable.draw(plan.keys(), seed=5, draw=cut_after_answer)
     async with open_link(host.port, plan=table, route=host.spread) as link:
         run = await run_client(client, f"{link.url}/mcp", plan)
@@ -278,7 +278,7 @@ async def test_a_call_cut_before_its_id_never_gets_a_wrong_answer_or_two_effects
     scaled: Callable[[int, int], int],
 ) -> None:
     host, count = several(kind, anyio_backend), scaled(8, 40)
-    plan = plan_calls(f"early-{kind}-{anyio_backend}", count, sessions=count, timeout_s=5)
+    plan = plan_calls(f"early-{kind}-{client}-{anyio_backend}", count, sessions=count, timeout_s=5)
     table = CutTable.draw(plan.keys(), seed=4, draw=cut_before_id)
     async with open_link(host.port, plan=table, route=host.spread) as link:
         run = await run_client(client, f"{link.url}/mcp", plan)
@@ -301,7 +301,7 @@ async def test_a_slow_call_to_a_server_that_answers_with_json_is_resumable_elsew
 ) -> None:
     orders = orders_of("--json")
     host = several(kind, anyio_backend, "--set", "gateway.prime_after_ms=30", server=("--json",))
-    plan = plan_calls(f"json-{kind}-{anyio_backend}", scaled(8, 25), sessions=4)
+    plan = plan_calls(f"json-{kind}-{client}-{anyio_backend}", scaled(8, 25), sessions=4)
     table = CutTable.draw(plan.keys(), seed=8, draw=cut_in_answer)
     async with open_link(host.port, plan=table, route=host.spread) as link:
         run = await run_client(client, f"{link.url}/mcp", plan)
@@ -319,7 +319,7 @@ async def test_a_call_cut_five_times_ends_in_its_result(
 ) -> None:
     """Each time it goes on from another process than the one that has its stream."""
     host = several(kind, anyio_backend)
-    plan = plan_calls(f"five-{kind}-{anyio_backend}", 4, sessions=4, steps=12)
+    plan = plan_calls(f"five-{kind}-{client}-{anyio_backend}", 4, sessions=4, steps=12)
     async with open_link(host.port, plan=CutAgain(5), route=host.spread) as link:
         run = await run_client(client, f"{link.url}/mcp", plan)
     check_every_call(run, orders, steps=12)
@@ -338,9 +338,21 @@ AGENTS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
-@pytest.mark.parametrize("client", ["python-1", "python-2"])
-@pytest.mark.parametrize("draw", [cut_before_id, cut_early], ids=["before its id", "after its id"])
+def on_agents(chosen: dict[str, list[Callable[[random.Random], Cut]]]) -> Any:
+    """Run a test for agents and places of their cuts: those `chosen`, in full each agent with all of them."""
+    draws = [draw for own in chosen.values() for draw in own]
+    full = os.environ.get("COUNTERFOIL_FULL") == "1"
+    pairs = [(client, draw) for client, own in chosen.items() for draw in (draws if full else own)]
+    names = [f"{client}-{draw.__name__}" for client, draw in pairs]
+
+    def mark(test: Any) -> Any:
+        on_asyncio = pytest.mark.parametrize("anyio_backend", ["asyncio"])
+        return on_asyncio(pytest.mark.parametrize(("client", "draw"), pairs, ids=names)(test))
+
+    return mark
+
+
+@on_agents({"python-2": [cut_before_id], "python-1": [cut_early]})
 async def test_an_agent_whose_next_try_reaches_another_replica_has_one_effect_a_call(
     client: str,
     draw: Callable[[random.Random], Cut],
@@ -351,20 +363,14 @@ async def test_an_agent_whose_next_try_reaches_another_replica_has_one_effect_a_
 ) -> None:
     gateways = replicas(anyio_backend, *OF_USERS)
     count = scaled(6, 100)
-    plan = plan_calls(f"replica-{draw.__name__}", count, sessions=count, timeout_s=4.0, **AGENTS)
+    plan = plan_calls(f"replica-{client}-{draw.__name__}", count, sessions=count, timeout_s=4.0, **AGENTS)
     table = CutTable.draw(plan.keys(), seed=7, draw=draw)
     async with open_link(0, plan=table, route=Apart(gateways)) as link:
         run = await run_client(client, f"{link.url}/mcp", plan)
     check_agents(run, orders, link, plan)
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
-@pytest.mark.parametrize("client", ["python-1", "python-2"])
-@pytest.mark.parametrize(
-    "draw",
-    [cut_before_id, cut_early, cut_after_answer],
-    ids=["before its id", "after its id", "after its answer"],
-)
+@on_agents({"python-1": [cut_before_id], "python-2": [cut_early, cut_after_answer]})
 async def test_an_agent_that_does_not_wait_has_one_effect_a_call_of_two_workers(
     client: str,
     draw: Callable[[random.Random], Cut],
@@ -375,7 +381,7 @@ async def test_an_agent_that_does_not_wait_has_one_effect_a_call_of_two_workers(
 ) -> None:
     """It makes its call again at once, and reaches the other worker as often as not."""
     host, count = several("workers", anyio_backend, *OF_USERS), scaled(6, 100)
-    plan = plan_calls(f"worker-{draw.__name__}", count, sessions=count, timeout_s=3.0, **AGENTS)
+    plan = plan_calls(f"worker-{client}-{draw.__name__}", count, sessions=count, timeout_s=3.0, **AGENTS)
     table = CutTable.draw(plan.keys(), seed=7, draw=draw)
     async with open_link(host.port, plan=table) as link:
         run = await run_client(client, f"{link.url}/mcp", plan)
@@ -393,7 +399,7 @@ async def test_an_agent_whose_client_cancels_what_times_out_has_one_effect_too(
 ) -> None:
     """Its cancellation may reach a worker that knows nothing of the call."""
     host, count = several("workers", anyio_backend, *OF_USERS), scaled(4, 100)
-    plan = plan_calls("cancelling", count, sessions=count, timeout_s=3.0, **AGENTS)
+    plan = plan_calls(f"cancelling-{client}", count, sessions=count, timeout_s=3.0, **AGENTS)
     table = CutTable.draw(plan.keys(), seed=7, draw=cut_before_id)
     async with open_link(host.port, plan=table) as link:
         run = await run_client(client, f"{link.url}/mcp", plan)
