@@ -13,7 +13,8 @@ import statistics
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -79,56 +80,90 @@ class Calls:
         return time.perf_counter() - began
 
 
+class Gateways:
+    """Gateways of each kind before one source; a life of them is as good as another's only in the middle."""
+
+    def __init__(self, folder: str, source: int) -> None:
+        common = ["-m", "counterfoil.programs.demo.gateway", *OF_USERS]
+        common += ["--upstream", f"http://127.0.0.1:{source}/mcp"]
+        self._commands = {
+            PLAIN: [*common, "--set", "gateway.adopt_s=0"],
+            ADOPTS: common,
+            KEYED: [*common, "--ledger", f"{folder}/calls.db"],
+        }
+
+    @contextmanager
+    def life(self, *kinds: str) -> Iterator[dict[str, tuple[int, int]]]:
+        """Run one gateway of each kind, started anew."""
+        with ExitStack() as stack:
+            running = {kind: stack.enter_context(child(*self._commands[kind])) for kind in kinds}
+            for _, port in running.values():
+                post(port, HELLO, None)
+            yield running
+
+
 def bars(context: Context) -> list[Bar]:
     """CPU of the gateway per call with and without adoption; keyed calls against unkeyed ones."""
-    turns, count, many = (9, 150, 400) if context.quick else (24, 150, 1_500)
+    lives, turns, pairs = (4, 6, 8) if context.quick else (10, 10, 20)
+    calls = Calls()
     with ExitStack() as stack:
         _, source = stack.enter_context(child(str(MIDDLES), "source"))
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
-        gateway = ["-m", "counterfoil.programs.demo.gateway", *OF_USERS]
-        gateway += ["--upstream", f"http://127.0.0.1:{source}/mcp"]
-        gateways = {
-            PLAIN: stack.enter_context(child(*gateway, "--set", "gateway.adopt_s=0")),
-            ADOPTS: stack.enter_context(child(*gateway)),
-            KEYED: stack.enter_context(child(*gateway, "--ledger", f"{folder}/calls.db")),
-        }
-        for _, port in gateways.values():
-            post(port, HELLO, None)
-        calls = Calls()
-        unkeyed = {name: gateways[name] for name in (PLAIN, ADOPTS)}
-        long = added_cpu(calls, unkeyed, turns * 5 // 2, 1, 1, LONG_EVENTS)
-        short = added_cpu(calls, unkeyed, turns, count, 8, EVENTS)
-        rates: dict[str, list[float]] = {name: [] for name in (ADOPTS, KEYED)}
-        for _ in range(context.rounds + 1):
-            for name, each in rates.items():
-                took = asyncio.run(calls.run(gateways[name][1], many, AT_ONCE, keyed=name == KEYED))
-                each.append(many / took)
-    rate = {name: statistics.median(each[1:]) for name, each in rates.items()}
-    rate_note = f"keyed {rate[KEYED]:.0f}, unkeyed without a ledger {rate[ADOPTS]:.0f} calls/s"
+        gateways = Gateways(stack.enter_context(tempfile.TemporaryDirectory()), source)
+        long = added_cpu(calls, gateways, lives, turns, 1, 1, LONG_EVENTS)
+        short = added_cpu(calls, gateways, lives, turns, 100, 8, EVENTS)
+        keyed = keyed_rate(calls, gateways, pairs, 300 if context.quick else 600)
     return [
         Bar(f"adoption's share of CPU, call of {LONG_EVENTS} events", long[0], 2.0, None, "%", "lower",
             long[1]),
         Bar(f"the same, call of {EVENTS} events", short[0], None, None, "%", "lower", short[1]),
-        Bar("keyed calls with a ledger, 64 at once / unkeyed", rate[KEYED] / rate[ADOPTS], 0.8, None, "x",
-            "higher", rate_note),
+        Bar("keyed calls with a ledger, 64 at once / unkeyed", keyed[0], 0.8, None, "x", "higher", keyed[1]),
     ]  # fmt: skip
 
 
 def added_cpu(
-    calls: Calls, gateways: dict[str, tuple[int, int]], turns: int, count: int, at_once: int, events: int
+    calls: Calls, gateways: Gateways, lives: int, turns: int, count: int, at_once: int, events: int
 ) -> tuple[float, str]:
-    """Return by how many percent adoption adds to the CPU of a call, and both figures as text."""
-    spent: dict[str, list[float]] = {name: [] for name in gateways}
-    for turn in range(turns + 1):
-        for name in sorted(gateways, reverse=bool(turn % 2)):
-            pid, port = gateways[name]
-            before = cpu_us(pid)
-            asyncio.run(calls.run(port, count, at_once, events=events))
-            spent[name].append((cpu_us(pid) - before) / count)
-    # The first turn warms up.
-    median = {name: statistics.median(each[1:]) for name, each in spent.items()}
-    note = ", ".join(f"{name} {value:.0f} µs" for name, value in median.items())
-    return (median[ADOPTS] / median[PLAIN] - 1) * 100, note
+    """Return by how many percent adoption adds to the CPU of a call, and both figures as text.
+
+    Two processes of the same program differ by some percent for as long as they live, so that each figure is
+    the middle one of many pairs of them; the spread is that of their middle half.
+    """
+    added: list[float] = []
+    spent: dict[str, list[float]] = {PLAIN: [], ADOPTS: []}
+    for life in range(lives):
+        kinds = (PLAIN, ADOPTS) if life % 2 else (ADOPTS, PLAIN)
+        with gateways.life(*kinds) as running:
+            mine: dict[str, list[float]] = {kind: [] for kind in kinds}
+            for turn in range(turns + 1):
+                for kind in kinds if turn % 2 else kinds[::-1]:
+                    pid, port = running[kind]
+                    before = cpu_us(pid)
+                    asyncio.run(calls.run(port, count, at_once, events=events))
+                    mine[kind].append((cpu_us(pid) - before) / count)
+        # The first turn warms up.
+        middle = {kind: statistics.median(each[1:]) for kind, each in mine.items()}
+        added.append((middle[ADOPTS] / middle[PLAIN] - 1) * 100)
+        for kind, value in middle.items():
+            spent[kind].append(value)
+    low, _, high = statistics.quantiles(added, n=4)
+    figures = ", ".join(f"{kind} {statistics.median(each):.0f} µs" for kind, each in spent.items())
+    return statistics.median(added), f"{figures}; {low:.1f} to {high:.1f} %"
+
+
+def keyed_rate(calls: Calls, gateways: Gateways, pairs: int, many: int) -> tuple[float, str]:
+    """Return the rate of keyed calls with a ledger over that of unkeyed ones without, and both as text."""
+    rates: dict[str, list[float]] = {ADOPTS: [], KEYED: []}
+    with gateways.life(*rates) as running:
+        for pair in range(pairs + 1):
+            for kind in sorted(rates, reverse=bool(pair % 2)):
+                took = asyncio.run(calls.run(running[kind][1], many, AT_ONCE, keyed=kind == KEYED))
+                rates[kind].append(many / took)
+    # The first pair warms up.
+    ratios = [keyed / plain for keyed, plain in zip(rates[KEYED][1:], rates[ADOPTS][1:], strict=True)]
+    low, _, high = statistics.quantiles(ratios, n=4)
+    middle = {kind: statistics.median(each[1:]) for kind, each in rates.items()}
+    figures = f"keyed {middle[KEYED]:.0f}, unkeyed without a ledger {middle[ADOPTS]:.0f} calls/s"
+    return statistics.median(ratios), f"{figures}; {low:.2f} to {high:.2f}"
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ It reads a POSTed body once; whether two calls are the same is for their holders
 from __future__ import annotations
 
 import hashlib
-import json
 from typing import Any, Literal
 
 import msgspec
@@ -82,14 +81,17 @@ def read_call(body: bytes) -> CallFacts | None:
 
 
 def _read_keyed(tool: str, params: bytes, member: bytes) -> CallFacts:
+    given = _read_key(msgspec.json.decode(member))
+    if not any(part in params for part in _ROUND):
+        return CallFacts(tool=tool, params=params, given=given, fingerprint=_digest(params))
     members = read_members(params) or {}
     answers = {part: members.pop(part) for part in _ROUND if part in members}
     return CallFacts(
         tool=tool,
         params=params,
-        given=_read_key(json.loads(member)),
-        fingerprint=_digest(members),
-        round=_digest(answers) if answers else b"",
+        given=given,
+        fingerprint=_digest(join_members(members.items())),
+        round=_digest(join_members(answers.items())) if answers else b"",
     )
 
 
@@ -107,5 +109,5 @@ def _read_key(member: Any) -> GivenKey:
     return GivenKey(key=key, on_disconnect=on_disconnect)
 
 
-def _digest(members: dict[bytes, bytes]) -> bytes:
-    return hashlib.blake2b(join_members(members.items()), digest_size=32).digest()
+def _digest(text: bytes) -> bytes:
+    return hashlib.blake2b(text, digest_size=32).digest()

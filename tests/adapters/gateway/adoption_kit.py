@@ -40,7 +40,8 @@ class Tool:
 
 
 async def until(holds: Any) -> None:
-    for _ in range(800):
+    """Wait until something is so; a minute, so that a busy machine breaks no test."""
+    for _ in range(6_000):
         if holds():
             return
         await anyio.sleep(0.01)
@@ -130,7 +131,7 @@ async def agents(
         port = upstream_port or await stack.enter_async_context(serving(upstream))
         behind = Behind(f"http://127.0.0.1:{port}/mcp", scope=scope, **given)
         own = await stack.enter_async_context(serving(behind.gateway))
-        http = await stack.enter_async_context(httpx2.AsyncClient(timeout=20))
+        http = await stack.enter_async_context(httpx2.AsyncClient(timeout=60))
         yield Agents(tool, upstream, behind, http, f"http://127.0.0.1:{own}")
 
 

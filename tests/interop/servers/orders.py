@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,28 @@ def build_server(effects: Path) -> MCPServer:
             await anyio.sleep(pause_ms / 1000)
             await ctx.report_progress(step, steps, f"{key} ☂ étape {step}")
         await anyio.sleep(pause_ms / 1000)
+        return f"receipt ☂ {key}"
+
+    @server.tool()
+    async def order_when_told(key: str, steps: int, pause_ms: int, ctx: Context[Any, Any]) -> str:
+        """Like `order`, but the receipt waits for a file that is named like the key, and 0.3 s more.
+
+        A call that is cancelled says so in the effects file.
+        """
+        told = effects.with_name(told_name(key))
+        with effects.open("a", encoding="utf-8") as file:
+            file.write(f"{key}\n")
+        try:
+            for step in range(1, steps + 1):
+                await anyio.sleep(pause_ms / 1000)
+                await ctx.report_progress(step, steps, f"{key} ☂ étape {step}")
+            while not told.exists():  # noqa: ASYNC110 - another process makes it
+                await anyio.sleep(0.02)
+            await anyio.sleep(0.3)
+        except BaseException:
+            with effects.open("a", encoding="utf-8") as file:
+                file.write(f"{key} was cancelled\n")
+            raise
         return f"receipt ☂ {key}"
 
     @server.tool()
@@ -87,6 +110,11 @@ def build_server(effects: Path) -> MCPServer:
     # Without a handler for its level a server does not declare that it logs.
     server._lowlevel_server.add_request_handler("logging/setLevel", SetLevelRequestParams, set_level)
     return server
+
+
+def told_name(key: str) -> str:
+    """Return the name of the file that a call of this key waits for."""
+    return f"told-{sha256(key.encode()).hexdigest()[:32]}"
 
 
 async def set_level(_context: Any, _parameters: SetLevelRequestParams) -> EmptyResult:

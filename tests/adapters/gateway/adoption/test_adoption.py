@@ -18,7 +18,7 @@ from gateway_kit import Exchange, in_band, note
 
 pytestmark = pytest.mark.anyio
 
-PATIENT = 20
+PATIENT = 60
 
 
 async def test_a_reissue_in_a_new_session_takes_the_running_call_over() -> None:

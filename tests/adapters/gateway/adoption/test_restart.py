@@ -20,7 +20,7 @@ from counterfoil.stores.ledger_sqlite.reading import LedgerReader
 from gateway_kit import Upstream, in_band
 
 pytestmark = pytest.mark.anyio
-PATIENT = 20
+PATIENT = 60
 
 
 @asynccontextmanager

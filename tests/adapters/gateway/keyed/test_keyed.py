@@ -14,7 +14,7 @@ from counterfoil.stores.ledger_sqlite.ledger import SqliteLedger
 from gateway_kit import in_band
 
 pytestmark = pytest.mark.anyio
-PATIENT = 20
+PATIENT = 60
 
 
 def key(name: str = "order-17", **members: Any) -> dict[str, Any]:
@@ -128,6 +128,37 @@ async def test_l2_a_refusal_before_any_answer_frees_the_key(tmp_path: Path) -> N
             await world.tool.started(2)
             await world.tool.finish(1)
             assert (await answer_of(stream))["result"] == "run 2"
+
+
+async def test_an_error_of_the_server_is_final_for_its_key(tmp_path: Path) -> None:
+    """B205: a failure is stored, and told at once ever after."""
+    async with keyed(tmp_path) as world:
+        first, second = await world.session(), await world.session()
+        error = {"code": -32_000, "message": "no such item"}
+        async with first.call(meta=key()) as stream:
+            await world.tool.started(1)
+            await world.tool.runs[0].event({"jsonrpc": "2.0", "id": 1, "error": error})
+            assert (await answer_of(stream))["error"] == error
+        async with second.call(meta=key(), request_id="again") as stream:
+            assert "call=stored" in stream.claim
+            assert await answer_of(stream) == {"jsonrpc": "2.0", "id": "again", "error": error}
+        assert len(world.tool.runs) == 1
+
+
+@pytest.mark.parametrize("name", ['"id"', '"\\u0069d"'], ids=["plain", "escaped"])
+async def test_an_answer_is_known_by_its_id_however_that_is_spelled(tmp_path: Path, name: str) -> None:
+    async with keyed(tmp_path) as world:
+        agent = await world.session()
+        async with agent.call(meta=key()) as stream:
+            await world.tool.started(1)
+            run = world.tool.runs[0]
+            await run.event({"jsonrpc": "2.0", "method": "notifications/message", "params": {"id": 1}})
+            await run.event(f'{{"jsonrpc": "2.0", {name}: 1, "result": "run 1"}}')
+            assert (await answer_of(stream))["result"] == "run 1"
+        async with agent.call(meta=key(), request_id=2) as stream:
+            assert "call=stored" in stream.claim
+            assert (await answer_of(stream))["result"] == "run 1"
+        assert len(world.tool.runs) == 1
 
 
 async def test_a_whole_json_answer_is_recorded_before_it_is_passed(tmp_path: Path) -> None:

@@ -36,6 +36,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def keys(self) -> list[str]:
         return [call["key"] for calls in self.sessions for call in calls]
 
+    def arguments_keys(self) -> list[str]:
+        """Return the keys that the server is given: calls that are equal have the same."""
+        return [call["arguments"]["key"] for calls in self.sessions for call in calls]
+
     def to_json(self, url: str) -> bytes:
         return msgspec.json.encode({"url": url, **msgspec.structs.asdict(self)})
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 
 import msgspec
@@ -55,6 +56,15 @@ class Orders(msgspec.Struct, frozen=True):
         if not self.effects.exists():
             return 0
         return self.effects.read_text(encoding="utf-8").split("\n").count(key)
+
+    def count_cancelled(self, key: str) -> int:
+        """Return how many calls of `order_when_told` its clients cancelled."""
+        return self.count_effects(f"{key} was cancelled")
+
+    def tell(self, key: str) -> None:
+        """Let the calls of `order_when_told` under a key come to their end."""
+        name = f"told-{sha256(key.encode()).hexdigest()[:32]}"  # as servers/orders.py has it
+        self.effects.with_name(name).touch()
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from counterfoil.adapters.gateway.streams.recorded_stream import RecordedStream,
 from counterfoil.adapters.gateway.wire.rewriting import (
     Message,
     progress_token_of,
+    read_rpc,
     with_progress_token,
 )
 from counterfoil.adapters.gateway.wire.upstream_port import Upstream, UpstreamRequest
@@ -53,7 +54,8 @@ class Following:
     def __init__(self, first: KeyedParty, questions: Questions) -> None:
         self._first = first
         self._questions = questions
-        self._own_token = progress_token_of(first.request.body)
+        #: Read when somebody follows.
+        self._own_token: bytes | None = None
         self._followers: list[tuple[KeyedParty, bytes | None]] = []
         self._asked: list[Message] = []
         self._present: set[Connection] = set()
@@ -74,6 +76,8 @@ class Following:
 
     async def add(self, party: KeyedParty) -> None:
         """Let a caller follow; a question that nobody answers is put to it."""
+        if not self._followers:
+            self._own_token = progress_token_of(self._first.request.body)
         self._followers.append((party, progress_token_of(party.request.body)))
         if not self._present:
             for question in self._asked:
@@ -90,13 +94,17 @@ class Following:
                     self._asked.append(message)
                 if not self._present and self._followers:
                     await self._ask(self._followers[0][0], message)
-                continue
-            for party, token in self._followers:
-                mine: bytes | None = data
-                if message is not None and message.method == "notifications/progress":
-                    mine = with_progress_token(message, self._own_token, token)
-                if mine is not None:
-                    await party.stream.append([mine])
+            elif self._followers:
+                await self._tell(data, message if message is not None else read_rpc(data))
+
+    async def _tell(self, data: bytes, message: Message | None) -> None:
+        is_progress = message is not None and message.method == "notifications/progress"
+        for party, token in list(self._followers):
+            mine: bytes | None = data
+            if is_progress and message is not None:
+                mine = with_progress_token(message, self._own_token, token)
+            if mine is not None:
+                await party.stream.append([mine])
 
     async def _ask(self, party: KeyedParty, question: Message) -> None:
         asked = await self._questions.pass_on(self._first, party, question)

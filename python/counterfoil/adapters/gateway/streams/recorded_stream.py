@@ -14,7 +14,7 @@ from counterfoil.native import SseParser
 
 #: Told of the answer (True) or of the in-band error (False), before it is appended.
 OnEnd = Callable[[bytes, bool], Awaitable[None]]
-#: What the server said beside the answer, as it is and as read.
+#: What the server said beside the answer, as it is and as read; a notification is not read here.
 Said = list[tuple[bytes, Message | None]]
 
 
@@ -40,7 +40,7 @@ class RecordedStream(CallStream):
         said: Said = []
         for event in events:
             data = event.encode() if isinstance(event, str) else event
-            message = read_rpc(data)
+            message = read_rpc(data) if may_have_id(data) else None
             if message is not None and message.is_answer:
                 await self._note_end(data, is_answer=True)
             else:
@@ -63,3 +63,8 @@ class RecordedStream(CallStream):
             if is_answer:
                 self.note_answer()
             await on_end(data, is_answer)
+
+
+def may_have_id(data: bytes) -> bool:
+    """Whether a message may have an id, as answers and requests have; False is certain, and costs little."""
+    return b'"id"' in data or b"\\u" in data
