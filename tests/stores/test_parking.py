@@ -130,8 +130,12 @@ def test_where_no_descriptor_is_left_a_task_waits_all_the_same() -> None:
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         assert place.soon is not None
+
+        async def wait() -> None:
+            await place.wait()
+
         async with anyio.create_task_group() as group:
-            group.start_soon(place.wait)
+            group.start_soon(wait)
             await anyio.wait_all_tasks_blocked()
             wake_from_thread(place)
         place.leave()

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class Place(Protocol):
     """One task's place, for one wait.
 
-    `soon` calls the loop from another thread; `wake` ends the wait, in the loop, or from any thread where
-    `soon` is None.  One that comes late does no harm.
+    `soon` calls the loop from another thread, at its next turn, by when whoever took the place waits; `wake`
+    ends the wait, in the loop, or from any thread where `soon` is None.  One that comes late does no harm.
     """
 
     @property
@@ -35,7 +35,7 @@ class Place(Protocol):
     def wake(self) -> Callable[[], object]: ...
 
     def wait(self) -> Awaitable[None]:
-        """Wait until woken; may be cancelled."""
+        """Wait until woken, in the task that calls; may be cancelled."""
         ...
 
     def leave(self) -> None:
@@ -47,16 +47,16 @@ def take_place() -> Place:
     """Give the running task a place in its loop."""
     if sniffio.current_async_library() != "trio":
         return _AsyncioPlace()
-    trio = _trio()
-    token = trio.lowlevel.current_trio_token()
+    lowlevel = _trio()
+    token = lowlevel.current_trio_token()
     bell = _OF_THREAD.bell
     if bell is None or bell.token is not token:
         bell = _OF_THREAD.bell = _Bell(token)
     bell.waiting += 1
     # Only who is alone: the others are woken together, and nobody is to be awake before them.
     if bell.waiting == 1 and bell.descriptor >= 0:
-        return _BellPlace(bell, trio.lowlevel.wait_readable)
-    return _TrioPlace(bell, trio.Event())
+        return _BellPlace(bell, lowlevel.wait_readable)
+    return _TrioPlace(bell, lowlevel)
 
 
 class _AsyncioPlace:
@@ -104,14 +104,28 @@ class _Bell:
 class _TrioPlace:
     """The place of a task that does not wait alone; they are woken together through trio's own queue."""
 
-    __slots__ = ("_bell", "soon", "wait", "wake")
+    __slots__ = ("_bell", "_lowlevel", "_task", "soon")
 
-    def __init__(self, bell: _Bell, event: trio.Event) -> None:
+    def __init__(self, bell: _Bell, lowlevel: ModuleType) -> None:
         self._bell = bell
+        self._lowlevel = lowlevel
+        self._task: trio.lowlevel.Task | None = None
         self.soon = bell.soon
-        # The event's own, because each layer of coroutines costs at every turn.
-        self.wait: Callable[[], Awaitable[None]] = event.wait
-        self.wake: Callable[[], None] = event.set
+
+    def wake(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            self._lowlevel.reschedule(task)
+
+    def wait(self) -> Awaitable[None]:
+        self._task = self._lowlevel.current_task()
+        waiting: Awaitable[None] = self._lowlevel.wait_task_rescheduled(self._stop)
+        return waiting
+
+    def _stop(self, _raise_cancel: object) -> trio.lowlevel.Abort:
+        self._task = None
+        stopped: trio.lowlevel.Abort = self._lowlevel.Abort.SUCCEEDED
+        return stopped
 
     def leave(self) -> None:
         self._bell.waiting -= 1
@@ -159,7 +173,7 @@ _OF_THREAD = _OfThread()
 
 @cache
 def _trio() -> ModuleType:
-    """Give trio; whoever asks runs in its loop already."""
-    import trio
+    """Give trio's inner parts; whoever asks runs in its loop already."""
+    import trio.lowlevel
 
-    return trio
+    return trio.lowlevel

@@ -262,7 +262,7 @@ class Groups:
         """Run the handler; gives the error that it ended in, with its work taken back."""
         connection = group.connection
         if group.is_shared:
-            return self._handlers.run_among_others(job, connection)
+            return self._handlers.run_among_others(job, group.cursor)
         error = self._handlers.run_alone(job, connection)
         if error is not None:
             # Nothing but the handler has written into the database yet: what the steps put is in the book.
@@ -322,6 +322,7 @@ class _Group:
         "book",
         "completed",
         "connection",
+        "cursor",
         "deferred",
         "ends",
         "follow_until",
@@ -339,6 +340,7 @@ class _Group:
         follow_until: float,
     ) -> None:
         self.connection = connection
+        self.cursor = connection.cursor()
         self.book = book
         self.number = number
         self.is_shared = is_shared
