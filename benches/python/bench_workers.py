@@ -1,7 +1,8 @@
 """What several processes cost: events through two workers against one, a resume passed on or not.
 
-CPU of all processes of the gateway, user and system, the supervisor's too.  The resume is passed on over TCP
-with its seal.  What it does not show: wall-clock time, which needs a core for each process.
+CPU of all processes of the gateway, user and system, the supervisor's too, by the scheduler's clock.  The
+resume is passed on over TCP with its seal.  What it does not show: wall-clock time, which needs a core for
+each process.
 """
 
 from __future__ import annotations
@@ -23,13 +24,17 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from bars import Bar, Context, run_alone
-from bench_gateway import HELLO, MIDDLES, child, counted_call, cpu_s, field_of, post, resume
+from bench_gateway import HELLO, MIDDLES, child, counted_call, field_of, post, resume
 from counterfoil import EventId
 
-#: Calls at once; more than there are workers, so that each has some.
-CALLS = 8
-#: Streams that every worker must have had for a round to count: the kernel may give one worker all of them.
-FEWEST = 2
+Gateways = list[tuple[int, int]]
+
+#: Streams at once.  With few of them a process has one event in a turn of its loop, and pays a turn for each:
+#: then two processes cost more than one because they are idle more often, workers of one gateway or not.
+MANY, FEW = 32, 8
+#: The part of the streams that every worker must have had for a round to count: the kernel gives one worker
+#: all of them now and then.
+FEWEST = 0.3
 #: Rounds that may be thrown away for that.
 SPARE_ROUNDS = 20
 
@@ -38,7 +43,8 @@ SPARE_ROUNDS = 20
 def gateway(url: str, *options: str) -> Iterator[tuple[int, int]]:
     """Run the program; yield its process id and port."""
     command = [sys.executable, "-W", "ignore", "-m", "counterfoil", "gateway", "--upstream", url]
-    command += ["--listen", "127.0.0.1:0", "--set", "limits.window_events=2000", *options]
+    command += ["--listen", "127.0.0.1:0", "--set", "limits.window_events=2000"]
+    command += ["--set", "limits.session_streams=256", *options]
     # To a file: a pipe that nobody reads would stop it when it is full.
     with (
         NamedTemporaryFile("r") as log,
@@ -54,17 +60,24 @@ def gateway(url: str, *options: str) -> Iterator[tuple[int, int]]:
             process.terminate()
 
 
+def cpu_ns(pid: int) -> int:
+    """CPU of the threads that a process has now; ticks of 10 ms are too coarse for what is compared here."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
+
+
 def cpu_of_all(pid: int) -> float:
-    """CPU of a process and of those that it has started."""
+    """CPU seconds of a process and of those that it has started."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return cpu_s(pid) + sum(cpu_s(int(each)) for each in children)
+    return sum(map(cpu_ns, (pid, *map(int, children)))) / 1e9
 
 
-def measure(pid: int, port: int, events: int) -> tuple[float, list[int]]:
-    """Microseconds of the gateway's CPU per event of `CALLS` streams, and how many each worker had."""
+def measure(gateways: Gateways, streams: int, events: int) -> tuple[float, list[int]]:
+    """Microseconds of CPU per event of all gateways, and how many streams each process had."""
 
     def call(number: int) -> int:
-        params = {"events": events // CALLS}
+        _, port = gateways[number % len(gateways)]
+        params = {"events": events // streams}
         message: dict[str, object] = {
             "jsonrpc": "2.0",
             "id": number,
@@ -72,46 +85,65 @@ def measure(pid: int, port: int, events: int) -> tuple[float, list[int]]:
             "params": params,
         }
         size, head = post(port, message, "bench")
-        assert size > events // CALLS * 1_800, f"only {size} bytes came through"
+        assert size > events // streams * 1_800, f"only {size} bytes came through: {head[-300:]!r}"
         return EventId.parse(field_of(head, b"id:")).stream.owner
 
-    before = cpu_of_all(pid)
-    with ThreadPoolExecutor(CALLS) as pool:
-        owners = Counter(pool.map(call, range(1, CALLS + 1)))
-    return (cpu_of_all(pid) - before) / events * 1e6, sorted(owners.values())
+    before = sum(cpu_of_all(pid) for pid, _ in gateways)
+    with ThreadPoolExecutor(streams) as pool:
+        owners = Counter(pool.map(call, range(1, streams + 1)))
+    return (sum(cpu_of_all(pid) for pid, _ in gateways) - before) / events * 1e6, sorted(owners.values())
 
 
-def measure_spread(pid: int, port: int, events: int, workers: int) -> tuple[float, list[int]]:
-    """Measure until every worker has had its streams: rounds of one worker alone say nothing of several."""
+def measure_spread(gateways: Gateways, streams: int, events: int, processes: int) -> tuple[float, list[int]]:
+    """Measure until every process has had its streams: rounds of one worker alone say nothing of several."""
     for _ in range(SPARE_ROUNDS):
-        cost, streams = measure(pid, port, events)
-        if len(streams) == workers and streams[0] >= FEWEST:
-            return cost, streams
-    raise AssertionError(f"in none of {SPARE_ROUNDS} rounds did {workers} workers share {CALLS} streams")
+        cost, had = measure(gateways, streams, events)
+        if len(had) == processes and had[0] >= streams * FEWEST:
+            return cost, had
+    raise AssertionError(f"in none of {SPARE_ROUNDS} rounds did {processes} workers share {streams} streams")
 
 
 def bars_of_events(context: Context) -> list[Bar]:
-    events = 16 * CALLS * (100 if context.quick else 400)
+    events = 16 * MANY * (50 if context.quick else 100)
+    costs: dict[tuple[str, int], list[float]] = {}
+    spread: dict[int, list[str]] = {MANY: [], FEW: []}
     with ExitStack() as stack:
         _, source = stack.enter_context(child(str(MIDDLES), "source"))
         url = f"http://127.0.0.1:{source}/mcp"
-        gateways = {count: stack.enter_context(gateway(url, "--workers", str(count))) for count in (1, 2)}
-        for _, port in gateways.values():
-            post(port, HELLO, None)
-        costs: dict[int, list[float]] = {count: [] for count in gateways}
-        spread: list[str] = []
+
+        def start(workers: int) -> tuple[int, int]:
+            # What was read is not kept: the rounds together are more than a store holds.
+            briefly = ("--set", "limits.grace_s=5", "--set", "gateway.adopt_s=5")
+            found = stack.enter_context(gateway(url, "--workers", str(workers), *briefly))
+            post(found[1], HELLO, None)
+            return found
+
+        # Two gateways of one worker, each with half of the streams, have nothing to say to each other.
+        kinds = {"one": [start(1)], "two": [start(2)], "apart": [start(1), start(1)]}
         for _ in range(context.rounds):
-            for count, (pid, port) in gateways.items():
-                cost, streams = measure_spread(pid, port, events, count)
-                costs[count].append(cost)
-                spread += ["+".join(map(str, streams))] if count == 2 else []
-    one, two = (statistics.median(costs[count]) for count in (1, 2))
-    note = f"one {one:.1f}, two {two:.1f} µs; streams of the two {', '.join(spread)}"
-    return [Bar("events per CPU second, two workers / one", one / two, 0.85, 1, "x", "higher", note)]
+            for streams in (MANY, FEW):
+                for kind, gateways in kinds.items():
+                    processes = 2 if kind == "two" else 1  # streams of those apart have no owner
+                    cost, had = measure_spread(gateways, streams, events, processes)
+                    costs.setdefault((kind, streams), []).append(cost)
+                    spread[streams] += ["+".join(map(str, had))] if kind == "two" else []
+    found = {key: statistics.median(cost) for key, cost in costs.items()}
+
+    def compare(name: str, other: str, streams: int, must: float | None, aim: float | None) -> Bar:
+        own, its = found["two", streams], found[other, streams]
+        note = f"{other} {its:.1f}, two {own:.1f} µs; streams of the two {', '.join(spread[streams])}"
+        return Bar(name, its / own, must, aim, "x", "higher", note)
+
+    return [
+        compare(f"events per CPU second, two workers / one, {MANY} streams", "one", MANY, 0.85, 1),
+        compare(f"the same, {FEW} streams", "one", FEW, None, None),
+        compare(f"two workers / two gateways apart, {MANY} streams", "apart", MANY, None, None),
+        compare(f"the same, {FEW} streams", "apart", FEW, None, None),
+    ]
 
 
 def bars_of_resumes(context: Context) -> list[Bar]:
-    events, times = 1_000, 100 if context.quick else 200
+    events, times = 1_000, 100 if context.quick else 300
     server = ["-m", "counterfoil.programs.demo.server", "--effects", "/dev/null"]
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory())
@@ -138,10 +170,10 @@ def bars_of_resumes(context: Context) -> list[Bar]:
         costs: dict[str, list[float]] = {name: [] for name in both}
         for _ in range(context.rounds):
             for name, (_, port) in both.items():
-                before = sum(map(cpu_s, pids))
+                before = sum(map(cpu_ns, pids))
                 for _ in range(times):
                     resume(port, *begun, events)
-                costs[name].append((sum(map(cpu_s, pids)) - before) / times * 1e3)
+                costs[name].append((sum(map(cpu_ns, pids)) - before) / times / 1e6)
     local, passed_on = (statistics.median(costs[name]) for name in ("a", "b"))
     note = f"local {local:.2f}, passed on {passed_on:.2f} ms"
     return [Bar("resume of 1000 events, passed on / local", passed_on / local, 2, None, "x", "lower", note)]
