@@ -18,7 +18,7 @@ from counterfoil.adapters.peers.frames import END, Kind, write_frame, write_requ
 from counterfoil.adapters.peers.lookup import make_lookup
 from counterfoil.adapters.peers.members import Replica
 from counterfoil.adapters.peers.owners import replica_number
-from counterfoil.adapters.peers.peers import PeerPace
+from counterfoil.adapters.peers.peers import Network, PeerPace
 from counterfoil.adapters.peers.seals import Seals
 from counterfoil.adapters.peers.tls import ServerTls
 from counterfoil.adapters.peers.wire import Envelope, Head, Report, Said, write_envelope, write_line
@@ -372,3 +372,85 @@ async def test_replicas_are_read_and_found_by_name() -> None:
     assert replica_number("127.0.0.1") != replica_number("10.0.0.9")
     with pytest.raises(ConfigError, match="stands alone"):
         make_lookup("a", ("dns:localhost:7000", "b=http://h:1"), tls=ssl.create_default_context)
+
+
+async def test_replicas_come_and_go_while_the_gateway_runs(folder: Path) -> None:
+    """One that is not known now is out of reach, not gone; what cannot be looked up stays as it was."""
+    held = Held()
+    async with replicas(Upstream(held), folder, pace=PeerPace(hold_s=0.2)) as host:
+        asking = host.each[1].peers
+        found = {**asking.members._replicas}
+        ((number, known),) = found.items()
+        seen: list[Any] = []
+        answers: list[Any] = [{}, OSError("no such name"), ConfigError("peers", "no"), {known.name: known}]
+
+        async def find() -> dict[str, Replica]:
+            seen.append(answers[0] if len(answers) == 1 else answers.pop(0))
+            if isinstance(seen[-1], Exception):
+                raise seen[-1]
+            return seen[-1]
+
+        async with host.clients[0].call(5) as stream:
+            first = (await stream.next()).id
+        network = Network(listener=asking._network.listener, find=find, every_s=0.3)  # type: ignore[union-attr]
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(asking._look_up, network)
+            await until(lambda: seen)
+            assert len(asking.members.places()) == 1
+            async with host.clients[1].get(first) as stream:
+                assert "why=store" in stream.claim
+                assert "next=retry" in stream.claim
+            await until(lambda: len(seen) == 3)
+            assert asking.counts["lookup-failed"] == 2
+            assert len(asking.members.places()) == 1
+            await until(lambda: len(asking.members.places()) == 2)
+            tasks.cancel_scope.cancel()
+        assert number in asking.members._replicas
+        await resumes_from(host, first, held)
+
+
+async def resumes_from(host: Workers, cursor: str | None, held: Held) -> None:
+    async with host.clients[1].get(cursor) as stream:
+        assert 'via="b/1"' in stream.claim
+        await stream.message()
+        held.go.set()
+        assert (await stream.rest())[-1]["result"] == "done"
+
+
+async def test_a_name_is_looked_up_anew_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a headless service every address is a replica, the own one excepted."""
+    addresses = [["10.0.0.1", "10.0.0.2"], ["10.0.0.1", "10.0.0.3", "10.0.0.4"], ["10.0.0.1"]]
+
+    async def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
+        assert (host, port) == ("peers.default.svc", 7_000)
+        return [(2, 1, 6, "", (address, port)) for address in addresses.pop(0) for _ in (1, 2)]
+
+    monkeypatch.setattr(anyio, "getaddrinfo", getaddrinfo)
+    find = make_lookup("10.0.0.1", ("dns:peers.default.svc:7000",), tls=ssl.create_default_context)
+    assert sorted(await find()) == ["10.0.0.2"]
+    assert sorted(await find()) == ["10.0.0.3", "10.0.0.4"]
+    assert await find() == {}
+
+
+async def test_what_was_passed_on_once_goes_no_further(folder: Path) -> None:
+    """A process that gets a resume from a peer answers it, whoever's stream it may be."""
+    async with replicas(Upstream(), folder) as host:
+        one, other = host.each
+        cursor = cursor_of(host.clients[0].fields["mcp-session-id"], owner=one.peers.own.number)
+        passed: list[Any] = []
+        honest = one.gateway.answer_forwarded
+
+        async def send_back(request: Any, receive: Any, send: Any) -> None:
+            passed.append(request)
+            stray = msgspec.structs.replace(
+                request.inbound,
+                cursor=cursor_of(request.inbound.session, owner=other.peers.own.number).encode(),
+            )
+            await honest(msgspec.structs.replace(request, inbound=stray), receive, send)
+
+        one.gateway.answer_forwarded = send_back  # type: ignore[method-assign]
+        async with host.clients[1].get(cursor) as stream:
+            await stream.rest()
+        assert [request.via for request in passed] == ["b/1"]
+        assert not other.peers.taken.requests["Forwarded"]
+        assert not any(one.peers.counts.values())

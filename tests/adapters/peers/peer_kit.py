@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,14 @@ from counterfoil.adapters.peers.frames import write_request
 from counterfoil.adapters.peers.listener import PeerCounts, PeerServer
 from counterfoil.adapters.peers.owners import Owner, Place
 from counterfoil.adapters.peers.seals import Seals
+from counterfoil.adapters.peers.tls import ServerTls
 from counterfoil.adapters.peers.wire import Envelope, Forwarded, Line, Report, Request, Said, write_envelope
 from counterfoil.adapters.serving import listen_unix
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 OWN = Owner(Place(0, 1), 7)
 
@@ -73,6 +80,7 @@ async def served(
     inbox: ScriptedInbox | None = None,
     seals: Seals | None = None,
     grace_s: float = 0.05,
+    tls: ServerTls | None = None,
     **options: Any,
 ) -> AsyncIterator[Served]:
     """Serve on a Unix socket, or on TCP where there are seals."""
@@ -83,9 +91,10 @@ async def served(
         listener, address = listen_unix(str(folder / "s")), Address(path=str(folder / "s"))
     else:
         listener = socket.create_server(("127.0.0.1", 0))
-        address = Address(host="127.0.0.1", port=listener.getsockname()[1])
+        address = Address(host="localhost", port=listener.getsockname()[1])
+    context = tls.context() if tls is not None else None
     with anyio.fail_after(20):
-        async with server.serving(listener, grace_s=grace_s):
+        async with server.serving(listener, grace_s=grace_s, tls=context):
             yield Served(server, counts, inbox, address)
 
 
@@ -103,6 +112,22 @@ def forwards() -> bytes:
     scope = {"type": "http", "method": "GET", "path": "/mcp", "headers": [], "client": ("c", 1)}
     inbound: Inbound = read_inbound(scope, max_header_bytes=1_000)
     return asks(Forwarded(via="x", tenant=None, principal=None, inbound=inbound, body=b""))
+
+
+def make_tls(folder: Path) -> ServerTls:
+    """Return a certificate for `localhost` that is its own authority."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(tz=UTC)
+    building = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    building = building.not_valid_before(now - timedelta(hours=1)).not_valid_after(now + timedelta(hours=1))
+    building = building.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    names = x509.SubjectAlternativeName([x509.DNSName("localhost")])
+    own = building.add_extension(names, critical=False).sign(key, hashes.SHA256())
+    (folder / "certificate").write_bytes(own.public_bytes(Encoding.PEM))
+    (folder / "key").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    certificate = str(folder / "certificate")
+    return ServerTls(certificate, str(folder / "key"), certificate)
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import ssl
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,13 +14,16 @@ from anyio.abc import SocketStream
 from counterfoil.adapters.gateway.wire.asgi import Receive, Send
 from counterfoil.adapters.peers import channel as channel_module
 from counterfoil.adapters.peers.channel import Address, Channels
-from counterfoil.adapters.peers.frames import END, Kind, write_frame
+from counterfoil.adapters.peers.frames import END, Kind, write_frame, write_request
+from counterfoil.adapters.peers.seals import Seals
 from counterfoil.adapters.peers.wire import Head, Hold, Line, Said, write_line
 from counterfoil.errors import PeerAbsent, PeerBroken
-from peer_kit import ScriptedInbox, Served, asks, forwards, served, unsealed, until
+from counterfoil.native import KeyRing
+from peer_kit import ScriptedInbox, Served, asks, forwards, make_tls, served, unsealed, until
 
 pytestmark = pytest.mark.anyio
 
+KEYS = KeyRing.from_secret(bytes(32), made_s=1)
 OPEN = [(b"content-type", b"text/event-stream")]
 
 
@@ -46,6 +51,31 @@ async def test_one_connection_carries_one_request_after_another(folder: Path) ->
                 assert body == b"a" * 300_000 + b"b"
         assert host.connections == 1
         assert host.counts.requests == {"Report": 3, "Forwarded": 3}
+
+
+async def test_so_it_does_behind_tls_and_who_has_no_certificate_gets_nothing(folder: Path) -> None:
+    tls = make_tls(folder)
+    trusting = ssl.create_default_context(cafile=tls.ca)
+    known = ssl.create_default_context(cafile=tls.ca)
+    known.load_cert_chain(tls.certificate, tls.key)
+    seals, channels = Seals(KEYS, time.time), Channels()
+
+    def sealed() -> bytes:
+        return write_request(seals.make(asks()), asks())
+
+    async with served(folder, seals=Seals(KEYS, time.time), tls=tls) as host, channels.keeping():
+        for _ in range(3):
+            async with channels.open(host.address, sealed, repeats=True, connect_s=5, tls=known) as reply:
+                assert reply.line == Said("yes")
+        assert host.connections == 1
+        for context in (trusting, ssl.create_default_context(), None):
+            with pytest.raises(PeerBroken):
+                async with channels.open(host.address, sealed, repeats=True, connect_s=5, tls=context):
+                    pass
+        assert host.counts.requests == {"Report": 3}
+        async with channels.open(host.address, sealed, repeats=True, connect_s=5, tls=known) as reply:
+            assert reply.line == Said("yes")
+        await until(lambda: host.connections == 1)
 
 
 async def test_requests_at_once_have_a_connection_each_and_so_many_rest(
