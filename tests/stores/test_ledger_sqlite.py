@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import logging
 import os
 import sqlite3
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -44,7 +46,7 @@ from counterfoil.model.ledger_verdicts import Claimed, Known, Running, Settled
 from counterfoil.model.tokens import OutcomeToken
 from counterfoil.protocol.ledger_steps import Intent, Settlement
 from counterfoil.stores.ledger_interface import Rows, Transaction
-from counterfoil.stores.ledger_sqlite import SqliteLedger, unsafe
+from counterfoil.stores.ledger_sqlite import SqliteLedger, book, opening, schema, unsafe, writer
 from counterfoil.stores.ledger_sqlite.owner_lock import is_owned, lock_path
 from counterfoil.stores.tickets import Ticket
 
@@ -438,6 +440,64 @@ async def test_a_row_that_cannot_be_read_fails_its_own_job_and_no_other(path: Pa
         assert isinstance(tickets["x"].result(), Settled)
         assert isinstance(tickets["y"].result(), Settled)
     assert read(path, "select sku from stock order by sku") == [("x",), ("y",)]
+
+
+def own_texts() -> list[str]:
+    """Every statement about the ledger's own tables that its modules spell out."""
+    texts = [text for module in (book, writer, opening, schema) for text in constants_of(module)]
+    found = {text for text in texts if "counterfoil_" in text and text.split()[0].isupper()}
+    pragmas = ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL", "PRAGMA foreign_keys = OFF")
+    return sorted({text for text in found if "sqlite_master" not in text}.union(pragmas))
+
+
+def constants_of(module: Any) -> list[str]:
+    found: list[str] = []
+    for code in codes_of(compile(inspect.getsource(module), module.__name__, "exec")):
+        found += [one for one in code.co_consts if isinstance(one, str)]
+    for value in vars(module).values():
+        match value:
+            case str():
+                found.append(value)
+            case dict():
+                found += [one for one in value.values() if isinstance(one, str)]
+            case list():
+                found += [one for _, one in value]
+    return found
+
+
+def codes_of(code: types.CodeType) -> list[types.CodeType]:
+    inner = [one for one in code.co_consts if isinstance(one, types.CodeType)]
+    return [code, *(deeper for one in inner for deeper in codes_of(one))]
+
+
+@pytest.mark.anyio
+async def test_a_handler_cannot_send_the_ledgers_own_statements_word_for_word(path: Path) -> None:
+    """The driver keeps them compiled, and asks nobody again: no handler may know their texts."""
+    texts = own_texts()
+    assert len(texts) > 15
+    passed: list[str] = []
+
+    def send(transaction: Transaction) -> None:
+        for text in texts:
+            try:
+                transaction.execute(text, (b"",) * text.count("?"))
+            except (TransactionControlRefused, sqlite3.OperationalError):
+                continue
+            except sqlite3.Error:
+                pass
+            passed.append(text)
+
+    async with SqliteLedger(path) as ledger:
+        # Once each of what the ledger sends in its daily work.
+        await apply_together(ledger, {name: insert(name) for name in ("A1", "A2", "A3", "A4", "A5")})
+        run = await ledger.claim(intent("claimed", kind=RowKind.IDEMPOTENT))
+        assert isinstance(run, Claimed)
+        await ledger.settle(run, Settlement(outcome=OutcomeToken.FAILED))
+        await ledger.mark(SCOPE, server="s", stream="none")
+        _ = [entry async for entry in ledger.indeterminate()]
+        await ledger.kept_calls(b"")
+        assert isinstance(await ledger.apply(intent("send"), send), Settled)
+    assert passed == []
 
 
 @pytest.mark.anyio

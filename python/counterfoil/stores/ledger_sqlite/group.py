@@ -27,6 +27,7 @@ from counterfoil.stores.ledger_sqlite.guard import ControlTexts
 from counterfoil.stores.ledger_sqlite.handler_runs import HandlerRuns
 from counterfoil.stores.ledger_sqlite.jobs import HandlerJob, Job
 from counterfoil.stores.ledger_sqlite.settings import WriterSettings
+from counterfoil.stores.ledger_sqlite.statements import OwnStatements
 from counterfoil.stores.ledger_stepped import Serials
 from counterfoil.stores.tickets import Ticket
 
@@ -111,7 +112,7 @@ class Groups:
     def attach(self, connection: sqlite3.Connection) -> None:
         """Write through this connection from now on."""
         self._connection = connection
-        self._book = SqliteBook(connection)
+        self._book = SqliteBook(OwnStatements(connection, self._control.comment))
         self._data_version = None
         if unsafe.has_wal_reset_bug():
             (self._data_version,) = connection.execute("PRAGMA data_version").fetchone()

@@ -28,7 +28,8 @@ class ControlTexts:
     """Transaction control in words that nobody else can send."""
 
     def __init__(self) -> None:
-        comment = f"/* {secrets.token_hex(8)} */"
+        #: What every statement of ours ends in.
+        self.comment = comment = f"/* {secrets.token_hex(8)} */"
         self.begin = f"BEGIN IMMEDIATE {comment}"
         self.commit = f"COMMIT {comment}"
         self.rollback = f"ROLLBACK {comment}"

@@ -21,13 +21,16 @@ from counterfoil.errors import (
     UnsafeStore,
 )
 from counterfoil.stores.ledger_sqlite.guard import ControlTexts, Guard
+from counterfoil.stores.ledger_sqlite.statements import OwnStatements
 
 #: How many steps of SQLite's machine pass between two looks at the clock.
 _STEPS_PER_LOOK = 2_000
 _CACHED_STATEMENTS = 256
 
 
-def connect(path: Path, *, busy_s: float, guard: Guard, foreign_keys: bool) -> sqlite3.Connection:
+def connect(
+    path: Path, *, busy_s: float, guard: Guard, control: ControlTexts, foreign_keys: bool
+) -> sqlite3.Connection:
     """Open the one connection that writes; nothing has been read yet.
 
     Raises LedgerReadOnly, LedgerCorrupt, LedgerBusy, or UnsafeStore where the file cannot have a write-
@@ -38,7 +41,8 @@ def connect(path: Path, *, busy_s: float, guard: Guard, foreign_keys: bool) -> s
             path, timeout=busy_s, isolation_level=None, cached_statements=_CACHED_STATEMENTS
         )
         try:
-            _set_up(connection, foreign_keys=foreign_keys)
+            _set_up(OwnStatements(connection, control.comment), foreign_keys=foreign_keys)
+            empty_log(connection)
         except BaseException:
             connection.close()
             raise
@@ -49,7 +53,7 @@ def connect(path: Path, *, busy_s: float, guard: Guard, foreign_keys: bool) -> s
     return connection
 
 
-def _set_up(connection: sqlite3.Connection, *, foreign_keys: bool) -> None:
+def _set_up(connection: OwnStatements, *, foreign_keys: bool) -> None:
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise UnsafeStore(f"the database cannot have a write-ahead log here (journal mode stays {mode!r})")
@@ -58,7 +62,6 @@ def _set_up(connection: sqlite3.Connection, *, foreign_keys: bool) -> None:
         connection.execute("PRAGMA fullfsync = ON")
         connection.execute("PRAGMA checkpoint_fullfsync = ON")
     connection.execute(f"PRAGMA foreign_keys = {'ON' if foreign_keys else 'OFF'}")
-    empty_log(connection)
 
 
 def empty_log(connection: sqlite3.Connection) -> None:
@@ -76,13 +79,14 @@ def take_over(connection: sqlite3.Connection, control: ControlTexts) -> tuple[sc
     """Make the tables where they are missing, raise the fence, and say whether the last owner ended
     cleanly.
     """
+    own = OwnStatements(connection, control.comment)
     try:
         connection.execute(control.begin)
         try:
-            schema.create(connection, secrets.token_bytes(32))
-            before = schema.read_meta(connection)
-            connection.execute("UPDATE counterfoil_meta SET fence = fence + 1, clean = 0 WHERE id = 1")
-            meta = schema.read_meta(connection)
+            schema.create(own, secrets.token_bytes(32))
+            before = schema.read_meta(own)
+            own.execute("UPDATE counterfoil_meta SET fence = fence + 1, clean = 0 WHERE id = 1")
+            meta = schema.read_meta(own)
             connection.execute(control.commit)
         except BaseException:
             if connection.in_transaction:

@@ -25,6 +25,7 @@ from counterfoil.stores.ledger_sqlite.handler_runs import HandlerRuns
 from counterfoil.stores.ledger_sqlite.job_queue import JobQueue
 from counterfoil.stores.ledger_sqlite.jobs import HandlerJob, Job, StepJob
 from counterfoil.stores.ledger_sqlite.settings import WriterSettings
+from counterfoil.stores.ledger_sqlite.statements import OwnStatements
 from counterfoil.stores.tickets import Ticket, wake
 
 _READ_FENCE = "SELECT fence FROM counterfoil_meta WHERE id = 1"
@@ -144,7 +145,11 @@ class Writer:
     def _connect(self) -> sqlite3.Connection:
         settings = self._settings
         self._connection = opening.connect(
-            settings.path, busy_s=settings.busy_s, guard=self._guard, foreign_keys=settings.foreign_keys
+            settings.path,
+            busy_s=settings.busy_s,
+            guard=self._guard,
+            control=self._control,
+            foreign_keys=settings.foreign_keys,
         )
         return self._connection
 
@@ -152,7 +157,8 @@ class Writer:
         """Close a connection that can no longer be trusted, and read the truth afresh."""
         self._close_connection()
         connection = self._connect()
-        (fence,) = connection.execute(_READ_FENCE).fetchone()
+        own = OwnStatements(connection, self._control.comment)
+        (fence,) = own.execute(_READ_FENCE).fetchone()
         if fence != self.fence:
             raise self._groups.fence_off(fence)
         self._groups.attach(connection)
@@ -164,7 +170,7 @@ class Writer:
                 groups.commit([])
             if self._connection is not None and not groups.is_fenced:
                 self._connection.execute(self._control.begin)
-                self._connection.execute(
+                OwnStatements(self._connection, self._control.comment).execute(
                     "UPDATE counterfoil_meta SET clean = 1 WHERE id = 1 AND fence = ?", (self.fence,)
                 )
                 self._connection.execute(self._control.commit)
