@@ -9,6 +9,8 @@ from typing import Any
 import anyio
 import httpx2
 from counterfoil.adapters.gateway.arrival.scopes import HeaderSource, Scopes
+from counterfoil.adapters.gateway.upstream.routes import make_routes_to
+from counterfoil.adapters.gateway.upstream.upstream_url import UrlUpstream
 from counterfoil.adapters.serving import serving
 from gateway_kit import Behind, Exchange, Raw, Stream, Upstream, reading
 
@@ -62,10 +64,14 @@ class Agents:
         #: The ledger, where the test has one to meddle with.
         self.ledger: Any = None
 
-    async def session(self, principal: str | None = "alice", capabilities: Any = None) -> Agent:
+    async def session(
+        self, principal: str | None = "alice", capabilities: Any = None, *, route: str = "/mcp", **fields: str
+    ) -> Agent:
         raw = Raw(self.http, self.url)
+        raw.url = f"{self.url}{route}"
         if principal is not None:
             raw.fields["x-user"] = principal
+        raw.fields |= {name.replace("_", "-"): value for name, value in fields.items()}
         await raw.initialize(capabilities)
         return Agent(raw)
 
@@ -116,20 +122,30 @@ class Agent:
 async def agents(
     *,
     principal: bool = True,
+    tenant: bool = False,
+    routes: tuple[str, ...] = (),
     on_get: Any = None,
     prime_after_ms: int = 20,
     tool: Tool | None = None,
     upstream_port: int = 0,
     **settings: Any,
 ) -> AsyncIterator[Agents]:
-    """Serve a tool and a gateway in front of it; with `upstream_port` the tool is served there already."""
+    """Serve a tool and a gateway in front of it; with `upstream_port` the tool is served there already.
+
+    `routes` are path prefixes that all lead there.
+    """
     tool = tool or Tool()
     upstream = Upstream(tool, on_get)
-    scope = Scopes(principal=HeaderSource("x-user", ["127.0.0.1"])) if principal else None
+    sources = {"tenant": "x-tenant"} if tenant else {}
+    sources |= {"principal": "x-user"} if principal else {}
+    scope = Scopes(**{part: HeaderSource(field, ["127.0.0.1"]) for part, field in sources.items()})
     given = {"adopt_return_s": 0.3, "retry_ms": 50, "prime_after_ms": prime_after_ms, **settings}
     async with AsyncExitStack() as stack:
         port = upstream_port or await stack.enter_async_context(serving(upstream))
-        behind = Behind(f"http://127.0.0.1:{port}/mcp", scope=scope, **given)
+        url = f"http://127.0.0.1:{port}/mcp"
+        leg = UrlUpstream(url)
+        each = [route for prefix in routes for route in make_routes_to(leg, url, prefix=prefix)]
+        behind = Behind(each or url, scope=scope if sources else None, **given)
         own = await stack.enter_async_context(serving(behind.gateway))
         http = await stack.enter_async_context(httpx2.AsyncClient(timeout=60))
         yield Agents(tool, upstream, behind, http, f"http://127.0.0.1:{own}")

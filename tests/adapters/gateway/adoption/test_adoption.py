@@ -443,6 +443,48 @@ async def test_what_differs_is_never_adopted(other: str) -> None:
             assert world.counts.adopted == 0
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ({"items": [1, 2]}, {"items": [2, 1]}),
+        ({"from": 1, "to": 2}, {"from": 2, "to": 1}),
+        ({"text": "\u00e9"}, {"text": "e\u0301"}),
+        ({"n": 9_007_199_254_740_993}, {"n": 9_007_199_254_740_992}),
+    ],
+    ids=["items", "members", "characters", "numbers"],
+)
+async def test_arguments_in_an_order_or_a_form_that_differs_in_value_are_another_call(
+    ours: Any, theirs: Any
+) -> None:
+    with anyio.fail_after(PATIENT):
+        async with agents() as world:
+            first, second = await world.session(), await world.session()
+            await leave_behind(world, first, arguments=ours)
+            await first.end()
+            async with second.call(theirs):
+                await world.tool.started(2)
+            assert world.counts.adopted == 0
+
+
+async def test_two_tenants_and_two_routes_never_adopt_each_others_calls() -> None:
+    """One user's name in two tenants is two users; two routes to one server are two servers."""
+    with anyio.fail_after(PATIENT):
+        async with agents(tenant=True, routes=("/a", "/b")) as world:
+            places = [("/a", "one"), ("/a", "two"), ("/b", "one")]
+            for number, (route, tenant) in enumerate(places):
+                agent = await world.session(route=route, x_tenant=tenant)
+                await leave_behind(world, agent)
+                await agent.end()
+                assert len(world.tool.runs) == number + 1
+            assert world.counts.adopted == 0
+            for number, (route, tenant) in enumerate(places):  # and each finds its own
+                agent = await world.session(route=route, x_tenant=tenant)
+                async with agent.call(request_id=f"again {number}") as stream:
+                    await world.tool.finish(number)
+                    assert (await answer_of(stream))["result"] == f"run {number + 1}"
+            assert (world.counts.adopted, len(world.tool.runs)) == (3, 3)
+
+
 async def test_two_sessions_without_a_principal_never_adopt_each_others_and_one_does_its_own() -> None:
     with anyio.fail_after(PATIENT):
         async with agents(principal=False, adopt_return_s=0.1) as world:
