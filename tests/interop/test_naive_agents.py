@@ -1,8 +1,7 @@
 """Agents that know nothing of us and re-issue what failed: one effect per call with adoption, two without.
 
 The tool answers 0.3 s after the cuts, however late they come: an answer that was handed over counts as
-delivered, and has a test of its own.  A call that its client cancels on a living connection, as some do after
-3 s, runs again as it should: the server counts those.
+delivered, and has a test of its own, and so has one that its client cancels on a living connection.
 """
 
 from __future__ import annotations
@@ -107,37 +106,37 @@ async def tell_when_cut(link: Link, orders: Orders, keys: set[str], times: int) 
         await anyio.sleep(0.01)
 
 
-async def check_once(run: Run, orders: Orders, column: HandedOver) -> None:
-    """Each call ended in its own answer, and had one effect.
-
-    Those are counted for themselves whose answer had been handed over, or that were cancelled by a client
-    that was there: agents that hear nothing for 3 s make such a call again, as some do on a busy machine.
-    """
+async def check_once(run: Run, orders: Orders, column: Column) -> None:
+    """Each call ended in its own answer, and had one effect but for those that have a column of their own."""
     for call in run.calls.values():
         assert call.is_right, call
         assert call.has_all_progress(STEPS), call
         assert orders.count_effects(call.key), call
-    more = sum(orders.count_effects(key) - orders.count_cancelled(key) - 1 for key in run.calls)
-    assert more == await column.count(more)
+    await column.check(sum(orders.count_effects(key) - 1 for key in run.calls))
 
 
-class HandedOver:
-    """The column of calls that ran because the answer of an identical one before had been handed over."""
+class Column:
+    """Calls that run again as they should: agents that hear nothing for 3 s make them, on a busy machine too.
 
-    def __init__(self, gateway: Gateway) -> None:
+    The answer of the one before had been handed over, or its client cancelled it while it was there.
+    """
+
+    def __init__(self, gateway: Gateway, orders: Orders) -> None:
         self._log = gateway.log
-        self._before = self._lines()
+        self._orders = orders
+        self._before = self._count()
 
-    def _lines(self) -> int:
-        return sum('"not-adopted"' in line for line in self._log)
+    def _count(self) -> int:
+        handed_over = sum('"not-adopted"' in line for line in self._log)
+        return handed_over + self._orders.count_cancellations()
 
-    async def count(self, wanted: int) -> int:
-        """Return how many there were; the log of another process comes a little later."""
+    async def check(self, effects: int) -> None:
+        """Fail where there were more effects than that; a log comes a little later."""
         for _ in range(100):
-            if self._lines() - self._before >= wanted:
+            if self._count() - self._before >= effects:
                 break
             await anyio.sleep(0.05)
-        return self._lines() - self._before
+        assert effects <= self._count() - self._before, "one ran twice"
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +151,7 @@ def of_users(orders_for: Callable[..., Orders]) -> Iterator[Gateway]:
 async def test_with_adoption_each_call_has_one_effect_and_its_own_answer(
     client: str, name: str, place: str, orders: Orders, of_users: Gateway, scaled: Callable[[int, int], int]
 ) -> None:
-    plan, column = plan_agents(name, scaled(8, 100)), HandedOver(of_users)
+    plan, column = plan_agents(name, scaled(8, 100)), Column(of_users, orders)
     run = await run_agents(client, of_users.port, plan, CutTimes(PLACES[place], 1), orders)
     await check_once(run, orders, column)
 
@@ -168,7 +167,7 @@ async def test_an_agent_whose_client_cancels_what_times_out_has_one_effect_too(
     scaled: Callable[[int, int], int],
 ) -> None:
     """These clients hang where they have no id, and send `notifications/cancelled` at their time-out."""
-    plan, column = plan_agents(name, scaled(4, 100), same_session=same_session), HandedOver(of_users)
+    plan, column = plan_agents(name, scaled(4, 100), same_session=same_session), Column(of_users, orders)
     run = await run_agents(client, of_users.port, plan, CutTimes(cut_before_id, 1), orders)
     await check_once(run, orders, column)
     assert all(call.tries >= 2 for call in run.calls.values()), run.calls
@@ -177,7 +176,7 @@ async def test_an_agent_whose_client_cancels_what_times_out_has_one_effect_too(
 async def test_an_answer_that_was_handed_over_before_the_cut_is_the_clients_and_nothing_runs_again(
     name: str, orders: Orders, of_users: Gateway, scaled: Callable[[int, int], int]
 ) -> None:
-    plan, column = plan_agents(name, scaled(4, 100), tool="order", timeout_s=30.0), HandedOver(of_users)
+    plan, column = plan_agents(name, scaled(4, 100), tool="order", timeout_s=30.0), Column(of_users, orders)
     async with open_link(of_users.port, plan=CutTimes(cut_after_answer, 1)) as link:
         run = await run_client("python-2", f"{link.url}/mcp", plan)
     assert link.cuts  # a client that has its answer may close before the last byte
@@ -189,7 +188,7 @@ async def test_an_answer_that_was_handed_over_before_the_cut_is_the_clients_and_
 async def test_an_adopter_that_dies_too_leaves_the_call_to_the_next(
     client: str, name: str, orders: Orders, of_users: Gateway, scaled: Callable[[int, int], int]
 ) -> None:
-    plan, column = plan_agents(name, scaled(4, 100)), HandedOver(of_users)
+    plan, column = plan_agents(name, scaled(4, 100)), Column(of_users, orders)
     run = await run_agents(client, of_users.port, plan, CutTimes(cut_before_id, 2), orders, times=2)
     await check_once(run, orders, column)
     assert all(call.tries >= 3 for call in run.calls.values()), run.calls

@@ -40,24 +40,16 @@ def build_server(effects: Path) -> MCPServer:
 
     @server.tool()
     async def order_when_told(key: str, steps: int, pause_ms: int, ctx: Context[Any, Any]) -> str:
-        """Like `order`, but the receipt waits for a file that is named like the key, and 0.3 s more.
-
-        A call that is cancelled says so in the effects file.
-        """
+        """Like `order`, but the receipt waits for a file that is named like the key, and 0.3 s more."""
         told = effects.with_name(told_name(key))
         with effects.open("a", encoding="utf-8") as file:
             file.write(f"{key}\n")
-        try:
-            for step in range(1, steps + 1):
-                await anyio.sleep(pause_ms / 1000)
-                await ctx.report_progress(step, steps, f"{key} ☂ étape {step}")
-            while not told.exists():  # noqa: ASYNC110 - another process makes it
-                await anyio.sleep(0.02)
-            await anyio.sleep(0.3)
-        except BaseException:
-            with effects.open("a", encoding="utf-8") as file:
-                file.write(f"{key} was cancelled\n")
-            raise
+        for step in range(1, steps + 1):
+            await anyio.sleep(pause_ms / 1000)
+            await ctx.report_progress(step, steps, f"{key} ☂ étape {step}")
+        while not told.exists():  # noqa: ASYNC110 - another process makes it
+            await anyio.sleep(0.02)
+        await anyio.sleep(0.3)
         return f"receipt ☂ {key}"
 
     @server.tool()
@@ -121,6 +113,22 @@ async def set_level(_context: Any, _parameters: SetLevelRequestParams) -> EmptyR
     return EmptyResult()
 
 
+def noting_cancellations(app: Any, effects: Path) -> Any:
+    """Count the cancellations that come."""
+
+    async def noting(scope: Any, receive: Any, send: Any) -> None:
+        async def note() -> Any:
+            message = await receive()
+            if b'"notifications/cancelled"' in message.get("body", b""):
+                with effects.open("a", encoding="utf-8") as file:
+                    file.write("notifications/cancelled\n")
+            return message
+
+        await app(scope, note, send)
+
+    return noting
+
+
 def without_get(app: Any, effects: Path) -> Any:
     """Refuse the standalone stream, as the specification allows, and count who asks for it."""
 
@@ -149,6 +157,7 @@ def main() -> None:
         retry_interval=50 if arguments.store == "shared" else None,
         json_response=arguments.json,
     )
+    app = noting_cancellations(app, arguments.effects)
     serve(without_get(app, arguments.effects) if arguments.no_get else app)
 
 

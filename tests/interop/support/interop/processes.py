@@ -57,9 +57,9 @@ class Orders(msgspec.Struct, frozen=True):
             return 0
         return self.effects.read_text(encoding="utf-8").split("\n").count(key)
 
-    def count_cancelled(self, key: str) -> int:
-        """Return how many calls of `order_when_told` its clients cancelled."""
-        return self.count_effects(f"{key} was cancelled")
+    def count_cancellations(self) -> int:
+        """Return how many calls clients have cancelled here so far."""
+        return self.count_effects("notifications/cancelled")
 
     def tell(self, key: str) -> None:
         """Let the calls of `order_when_told` under a key come to their end."""
