@@ -124,6 +124,29 @@ async def test_nothing_behind_an_event_that_fails_is_run_before_it_is_settled(
 
 
 @pytest.mark.anyio
+async def test_a_stream_that_was_opened_again_shares_commits_as_before(path: Path) -> None:
+    handlers = Handlers()
+    failing = [3]
+
+    def fail_once(position: int) -> None:
+        if position in failing:
+            raise ValueError("no")
+
+    register(handlers, fail_once)
+    limits = Limits(attempts=1)
+    async with SqliteLedger(path) as ledger, Dispatcher(ledger, handlers, limits=limits) as dispatcher:
+        tickets = [dispatcher.dispatch(delivery(position)) for position in range(1, 41)]
+        assert await outcomes(tickets) == ["completed"] * 2 + ["failed"] + ["not_applied"] * 37
+        await anyio.wait_all_tasks_blocked()
+        dispatcher.reopen(SCOPE, server="s", stream="st")
+        before = ledger.commits
+        tickets = [dispatcher.dispatch(delivery(position)) for position in range(4, 41)]
+        assert set(await outcomes(tickets)) == {"completed"}
+        assert ledger.commits - before <= 15
+    assert applied(path) == [1, 2, *range(4, 41)]
+
+
+@pytest.mark.anyio
 async def test_an_event_that_succeeds_at_its_second_try_comes_before_those_behind_it(path: Path) -> None:
     handlers = Handlers()
     failed: list[int] = []

@@ -64,7 +64,7 @@ class DispatchTicket(Ticket[DispatchReport]):
 
     def cancel(self) -> None:
         """Cancel the run, from the dispatcher's own loop: not begun means not applied, begun may be a
-        doubt.
+        doubt.  What the ledger has begun together with the event before it is done.
         """
         if not self.withdraw() and self._scope is not None:
             self._scope.cancel()

@@ -178,6 +178,7 @@ class Dispatcher:
     def _refuse_waiting(self, stream: _Stream, why: str) -> None:
         while stream.waiting:
             self._refuse(stream.waiting.popleft(), why)
+        stream.chain = Chain()
 
     def _refuse(self, one: Waiting, why: str) -> None:
         if one.run is not None:
