@@ -167,6 +167,14 @@ class LedgerError(CounterfoilError):
     """Something about a ledger; nothing was written unless the class says otherwise."""
 
 
+class CallLeft(LedgerError):
+    """An identical call lies in the ledger that a process left when it died: take it over first."""
+
+
+class CallElsewhere(CallLeft):
+    """Another process has just taken over what a dead one had left: ask again when that is known."""
+
+
 class LedgerBusy(LedgerError):
     """The database stayed locked, or the queue is full; nothing was written, try again."""
 

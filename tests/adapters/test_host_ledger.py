@@ -29,6 +29,8 @@ from counterfoil.adapters.host_ledger.lives import LIFE_BYTES, Lives
 from counterfoil.adapters.host_ledger.waiting import WaitingLine
 from counterfoil.adapters.peers.directory import SocketDirectory
 from counterfoil.errors import (
+    CallElsewhere,
+    CallLeft,
     LedgerBusy,
     LedgerClosed,
     LedgerError,
@@ -67,7 +69,7 @@ async def main(file, directory, *todo):
             word, _, name = what.partition(":")
             key = CallKey(route="r", key=name)
             if word != "key":
-                key = UnkeyedCall(route="r", identity=b"i", number=name)
+                key = UnkeyedCall(route="r", identity=name.encode(), number="process")
             intent = Intent(scope=Scope(principal="alice"), key=key, kind=RowKind.CALL)
             claimed = await ledger.claim(intent)
             if word == "answered":
@@ -125,8 +127,8 @@ def keyed(name: str) -> Intent:
     return Intent(scope=SCOPE, key=CallKey(route="r", key=name), kind=RowKind.CALL)
 
 
-def unkeyed(number: str) -> Intent:
-    key: LedgerKey = UnkeyedCall(route="r", identity=b"i", number=number)
+def unkeyed(name: str, number: str = "0") -> Intent:
+    key: LedgerKey = UnkeyedCall(route="r", identity=name.encode(), number=number)
     return Intent(scope=SCOPE, key=key, kind=RowKind.CALL)
 
 
@@ -166,8 +168,8 @@ async def test_a_run_at_one_process_is_a_run_at_every_other_and_its_answer_is_to
 @pytest.mark.anyio
 async def test_what_all_processes_write_at_once_shares_the_commits_of_one(host: Host) -> None:
     async with host.owner_and_guest() as (owner, guest), host.ledger() as third:
-        ledger = owner._ledger
-        assert ledger is not None
+        assert owner._owned is not None
+        ledger = owner._owned.ledger
         before = ledger.commits
         everybody = (owner, guest, third)
         tickets = [each.claim(keyed(f"{id(each)} {n}")) for n in range(200) for each in everybody]
@@ -483,6 +485,49 @@ async def test_who_dies_between_two_owners_is_not_missed(host: Host) -> None:
         await until(lambda: len(told) == 2)
         assert await heir.take_call(call) is not None
         tasks.cancel_scope.cancel()
+
+
+@pytest.mark.anyio
+async def test_no_identical_call_is_begun_beside_one_that_a_dead_process_has_left(host: Host) -> None:
+    """Nor beside one that was just taken over, until every process may know by whom."""
+    async with host.owner_and_guest() as (owner, guest):
+        async with host.process("answered:order", role="guest"):
+            pass
+        for ledger in (owner, guest):
+            with pytest.raises(CallLeft, match="has left"):
+                await ledger.claim(unkeyed("order"))
+        (call,) = await kept(guest)
+        assert await guest.take_call(call) is not None
+        with pytest.raises(CallElsewhere):
+            await owner.claim(unkeyed("order"))
+        assert await owner.take_call(call) is None
+        assert isinstance(await owner.claim(unkeyed("another")), Claimed)
+        assert isinstance(await guest.claim(unkeyed("order")), Claimed)  # it has it, and knows
+
+
+@pytest.mark.anyio
+async def test_the_next_owner_knows_what_the_last_ones_guests_have_left(host: Host) -> None:
+    async with host.process("answered:order", role="owner"):
+        pass
+    async with host.ledger() as ledger:
+        with pytest.raises(CallLeft):
+            await ledger.claim(unkeyed("order"))
+        (call,) = await kept(ledger)
+        row = await ledger.take_call(call)
+        assert row is not None
+        await ledger.close_call(
+            Claimed(key=call.key, attempt=row.attempt, tries=1, fence=row.fence, serial=row.serial)
+        )
+        assert await kept(ledger) == []
+        assert isinstance(await ledger.claim(unkeyed("order")), Claimed)
+
+
+@pytest.mark.anyio
+async def test_identical_calls_of_two_living_processes_both_run(host: Host) -> None:
+    """Whether the client of one has gone is known where it runs, and seen by the others on their board."""
+    async with host.owner_and_guest() as (owner, guest):
+        await claim(guest, unkeyed("order", "first"))
+        await claim(owner, unkeyed("order", "second"))
 
 
 def test_a_life_lasts_as_long_as_its_process_and_the_kernel_says_so(folder: Path) -> None:

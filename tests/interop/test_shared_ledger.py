@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ import anyio
 import httpx2
 import pytest
 from counterfoil.testing.link import open_link
+from interop import unkeyed
 from interop.gateways import Gateway, start_gateway
 from interop.keyed import OF_USERS, Caller, CutFirst, call_all, client, doubts, until
 from interop.processes import Orders
@@ -117,3 +120,63 @@ async def test_a_worker_is_killed_and_no_call_has_two_effects_and_every_doubtful
         assert answers[key]["error"]["data"]["io.counterfoil"]["executed"] == "unknown", answers[key]
     assert doubts(host.ledger) >= in_doubt
     assert in_doubt, "the kills came when nothing was under way: they prove nothing"
+
+
+class Leaver(unkeyed.Agent):
+    """An agent whose first patience is short: it leaves, and makes the call again a little later."""
+
+    async def _try(self) -> dict[str, Any] | None:
+        if self.tries:
+            return await super()._try()
+        with anyio.move_on_after(0.3):
+            said = await super()._try()
+            if said is not None:
+                return said
+        await anyio.sleep(random.Random(self.key).random() * 2)
+        return None
+
+
+@pytest.mark.parametrize("victim", ["owner", "guest"])
+async def test_a_worker_is_killed_with_calls_open_and_undelivered_and_none_without_a_key_has_two_effects(
+    tmp_path: Path, orders: Orders, scaled: Callable[[int, int], int], victim: str
+) -> None:
+    """What the dead worker held is taken in by the one that owns the ledger then, to be told or adopted."""
+    keys = [f"{tmp_path.name}-{number}" for number in range(scaled(32, 1_000))]
+    host = Host(tmp_path)
+    options = [*host.options, "--set", "gateway.principal_sessions=8000"]
+    options += ["--set", "gateway.adopt_return_s=0.2"]
+
+    def count_effects() -> Counter[str]:
+        return Counter(orders.effects.read_text().split("\n") if orders.effects.exists() else ())
+
+    # A connection for each request, so that every try may reach either worker.
+    limits = httpx2.Limits(max_connections=unkeyed.AT_ONCE, max_keepalive_connections=0)
+    async with httpx2.AsyncClient(timeout=30, limits=limits) as http:
+        world = unkeyed.World(http)
+        world.started_anew.set()  # the other worker is there
+        # An answer that is handed over to who leaves at that moment counts as delivered: it is far off.
+        agents = [unkeyed.Agent(world, key, pause_ms=250) for key in keys[::2]]
+        agents += [Leaver(world, key, pause_ms=1_000) for key in keys[1::2]]
+        random.Random(3).shuffle(agents)
+        with start_gateway(orders.server, "asyncio", *options) as gateway:
+            async with anyio.create_task_group() as tasks:
+                world.url = f"http://127.0.0.1:{gateway.port}/mcp"
+                for agent in agents:
+                    tasks.start_soon(agent.run)
+                for part in (4, 2):
+                    await until(lambda part=part: len(count_effects() & Counter(keys)) >= len(keys) // part)
+                    owner = owner_of(gateway)
+                    await host.kill(owner if victim == "owner" else 3 - owner)
+                await until(lambda: all(each.result or len(each.said) == unkeyed.TRIES for each in agents))
+            doubts = unkeyed.listed(host.ledger, "indeterminate")
+            adopted = unkeyed.listed(host.ledger, "adopted")
+    effects = count_effects()
+    assert [key for key in keys if effects[key] > 1] == []
+    in_doubt = [agent for agent in agents if agent.result is None]
+    assert all(effects[agent.key] == 1 for agent in agents if agent not in in_doubt)
+    for agent in in_doubt:
+        told = [said["error"]["data"]["io.counterfoil"]["executed"] for said in agent.said]
+        assert told == ["unknown"] * unkeyed.TRIES
+    assert len(doubts) == len(in_doubt)
+    assert in_doubt, "the kills came when nothing was under way: they prove nothing"
+    assert adopted

@@ -17,6 +17,7 @@ from counterfoil.protocol.ledger_steps import (
     kept_calls,
     note_adopted,
     settle,
+    take_call,
 )
 from counterfoil.stores.ledger_memory import MemoryBook
 
@@ -26,8 +27,8 @@ ANSWER = Settlement(outcome=OutcomeToken.COMPLETED, result=b"answer")
 DOUBT = Settlement(outcome=OutcomeToken.INDETERMINATE, why="closed")
 
 
-def moment(serial: int) -> Moment:
-    return Moment(now=1.0, fence=1, commit=serial, serial=serial, horizon=HORIZON)
+def moment(serial: int, fence: int = 1) -> Moment:
+    return Moment(now=1.0, fence=fence, commit=serial, serial=serial, horizon=HORIZON)
 
 
 def key(number: str) -> UnkeyedCall:
@@ -94,3 +95,35 @@ def test_calls_are_read_page_by_page() -> None:
         begin(book, number)
     (first, second, third) = kept_calls(book, b"")
     assert [call.key for call in kept_calls(book, first.key)] == [second.key, third.key]
+
+
+def test_a_call_that_was_left_has_one_taker_and_who_asks_twice_is_told_the_same() -> None:
+    book = MemoryBook()
+    settle(book, moment(2), begin(book, "1"), ANSWER)
+    (left,) = kept_calls(book, b"")
+    taken = take_call(book, moment(3), left, b"first")
+    assert taken is not None
+    assert (taken.result, taken.run) == (b"answer", b"first")
+    assert take_call(book, moment(4), left, b"second") is None
+    assert take_call(book, moment(5), left, b"first") == taken
+
+
+def test_what_runs_is_not_taken_and_what_an_earlier_owner_left_open_is_a_doubt_then() -> None:
+    book = MemoryBook()
+    begin(book, "1")
+    (left,) = kept_calls(book, b"")
+    assert take_call(book, moment(2), left, b"taker") is None
+    taken = take_call(book, moment(3, fence=2), left, b"taker")
+    assert taken is not None
+    assert (taken.outcome, taken.run) == (OutcomeToken.INDETERMINATE, b"taker")
+
+
+def test_l10_a_doubt_that_was_told_is_taken_all_the_same_and_an_answer_handed_over_is_not() -> None:
+    for number, (settlement, is_taken) in enumerate(((DOUBT, True), (ANSWER, False))):
+        book = MemoryBook()
+        claimed = begin(book, str(number))
+        note_adopted(book, moment(2), claimed)
+        settle(book, moment(3), claimed, settlement)
+        close_call(book, moment(4), claimed)
+        (left,) = kept_calls(book, b"")
+        assert (take_call(book, moment(5), left, b"taker") is not None) is is_taken

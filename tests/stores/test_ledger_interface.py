@@ -774,3 +774,25 @@ async def test_nobody_waits_for_a_run_that_was_given_up(make: Make) -> None:
         entry = await ledger.entry(SCOPE, event(3))
         assert entry is not None
         assert (await ledger.resolve(entry, "completed", note="seen")).row.outcome is OutcomeToken.COMPLETED
+
+
+async def test_a_run_with_a_name_outlives_the_owner_through_which_it_was_claimed(make: Make) -> None:
+    """Claimed again it has the same right, whoever owns the ledger by then; so has its outcome."""
+    wanted, other = (intent(call(name), RowKind.CALL, run=b"the run " + name.encode()) for name in "ab")
+    async with make() as ledger:
+        first, lost = await claimed_by(ledger, wanted), await claimed_by(ledger, other)
+        assert await claimed_by(ledger, wanted) == first
+    async with make() as ledger:
+        again = await claimed_by(ledger, wanted)
+        assert (again.run, again.attempt) == (first.run, first.attempt)
+        assert isinstance(await ledger.claim(intent(call("a"), RowKind.CALL)), Running)
+        settled = await ledger.settle(first, COMPLETED)
+        assert settled.row.outcome is OutcomeToken.COMPLETED
+        await ledger.settle(lost, COMPLETED)
+    async with make() as ledger:
+        assert (await ledger.settle(lost, COMPLETED)).row.result == COMPLETED.result
+        with pytest.raises(StaleAttempt):
+            await ledger.settle(lost, FAILED)
+        # A doubt that was settled meanwhile takes the real answer; the name of another run opens nothing.
+        stranger = intent(call("b"), RowKind.CALL, run=b"another")
+        assert isinstance(await ledger.claim(stranger), Known)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from counterfoil.adapters.gateway.across.offers import Offers
 from counterfoil.adapters.gateway.arrival.scopes import scope_from_header
 from counterfoil.adapters.peers.peers import PeerPace
 from gateway_kit import Exchange, Upstream, in_band
@@ -163,3 +164,28 @@ async def test_a_neighbour_that_died_with_an_equal_call_costs_the_next_one_nothi
                 assert (await stream.rest())[-1]["result"] == "done"
         assert held.calls == 3
         assert host.each[1].forwards("gone") == 1  # not asked again
+
+
+@pytest.mark.anyio
+async def test_a_worker_that_starts_is_told_what_the_others_offered_before(folder: Path) -> None:
+    held = Held()
+    async with workers(
+        Upstream(held), folder, scope=PRINCIPAL, opens=False, adopt_return_s=0.1, prime_after_ms=5_000
+    ) as host:
+        for client in host.clients:
+            client.fields |= WHO
+        await host.initialize()
+        async with host.clients[0].call(5) as stream:
+            await stream.message()
+        across = host.each[1].gateway._across
+        assert across is not None
+        await until(lambda: len(across.offers) == 1)
+        across.offers = Offers()  # as in a new life
+        await across.learn_offers()
+        assert len(across.offers) == 1
+        await host.clients[1].initialize()
+        async with host.clients[1].call(5) as stream:
+            assert "why=adopted" in stream.claim
+            held.go.set()
+            assert (await stream.rest())[-1]["result"] == "done"
+        assert held.calls == 1

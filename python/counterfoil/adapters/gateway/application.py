@@ -160,6 +160,7 @@ class Gateway:
         self._across.tasks = tasks
         try:
             async with self._peers.running(inbox, max_body_bytes=self.settings.body_bytes):
+                await self._across.learn_offers()
                 yield
         finally:
             self._across.tasks = None

@@ -17,7 +17,7 @@ import anyio.abc
 
 from counterfoil.adapters.host_ledger.bells import Bell
 from counterfoil.adapters.host_ledger.lives import Lives
-from counterfoil.adapters.host_ledger.performing import put_request
+from counterfoil.adapters.host_ledger.owned import OwnedLedger
 from counterfoil.adapters.host_ledger.wire import (
     VERSION,
     AwaitInput,
@@ -38,7 +38,6 @@ from counterfoil.adapters.host_ledger.wire import (
 from counterfoil.errors import CounterfoilError, LedgerError, PeerBroken
 from counterfoil.model.ledger_verdicts import Claimed
 from counterfoil.protocol.ledger_steps import KeptCall
-from counterfoil.stores.ledger_sqlite.ledger import SqliteLedger
 from counterfoil.stores.tickets import Ticket
 
 _LOGGER = logging.getLogger("counterfoil.ledger")
@@ -58,23 +57,21 @@ class Desk:
 
     def __init__(
         self,
-        ledger: SqliteLedger,
+        owned: OwnedLedger,
         lives: Lives,
         *,
         frame_bytes: int,
         at_once: int,
         on_orphans: Callable[[], object],
     ) -> None:
-        self._ledger = ledger
+        self._owned = owned
         self._lives = lives
         self._frame_bytes = frame_bytes
         self._at_once = at_once
         self._on_orphans = on_orphans
-        self._welcome = Welcome(ledger.fence, ledger.secret)
+        self._welcome = Welcome(owned.ledger.fence, owned.ledger.secret)
         self._is_closing = False
         self._sessions: dict[_Session, None] = {}
-        #: What each life carries on, by stored key, over all its connections.
-        self._runs: dict[bytes, dict[bytes, Claimed]] = {}
 
     @property
     def guests(self) -> int:
@@ -104,9 +101,7 @@ class Desk:
                 life, rest = await self._meet(stream, frames)
             except (PeerBroken, anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream):
                 return
-            session = _Session(
-                stream, self._ledger, self._runs.setdefault(life, {}), self._at_once, self._frame_bytes
-            )
+            session = _Session(stream, self._owned, life, self._at_once, self._frame_bytes)
             self._sessions[session] = None
             try:
                 await session.run(frames, rest)
@@ -127,7 +122,7 @@ class Desk:
         refused = ""
         if hello.v != VERSION:
             refused = f"this owner speaks version {VERSION}, not {hello.v}: run one release everywhere"
-        elif hello.ledger != str(self._ledger.path):
+        elif hello.ledger != str(self._owned.ledger.path):
             refused = "the processes of one directory have one ledger, and this owner's is another file"
         if self._is_closing:
             raise PeerBroken("this owner is about to end")
@@ -142,12 +137,11 @@ class Desk:
         looks = iter(_LOOKS_S)
         pause_s = 0.0
         while self._lives.has(life):
-            if any(session.runs is self._runs.get(life) for session in self._sessions):
+            if any(session.life == life for session in self._sessions):
                 return
             pause_s = next(looks, pause_s)
             await anyio.sleep(pause_s)
-        for claimed in self._runs.pop(life, {}).values():
-            self._ledger.abandon(claimed)
+        self._owned.give_up(life)
         self._on_orphans()
 
 
@@ -157,14 +151,14 @@ class _Session:
     def __init__(
         self,
         stream: anyio.abc.ByteStream,
-        ledger: SqliteLedger,
-        runs: dict[bytes, Claimed],
+        owned: OwnedLedger,
+        life: bytes,
         at_once: int,
         frame_bytes: int,
     ) -> None:
-        self.runs = runs
+        self.life = life
         self._stream = stream
-        self._ledger = ledger
+        self._owned = owned
         self._frame_bytes = frame_bytes
         self._room = anyio.Semaphore(at_once)
         self._open: dict[int, Ticket[Any]] = {}
@@ -209,7 +203,7 @@ class _Session:
             return  # above the number that the goodbye names
         self._last = numbered.number
         try:
-            ticket = put_request(self._ledger, numbered.request)
+            ticket = self._owned.put(numbered.request, self.life)
         except (CounterfoilError, ValueError) as error:
             self._ended.append((numbered, error))
             self._bell.ring_here()
@@ -258,10 +252,11 @@ class _Session:
 
     def _note_run(self, request: Request, value: object) -> None:
         """Remember what this life carries on, and until when."""
+        runs = self._owned.runs.setdefault(self.life, {})
         if isinstance(value, Claimed):
-            self.runs[value.key] = value
+            runs[value.key] = value
         elif isinstance(request, Settle | Release | AwaitInput):
-            self.runs.pop(request.claimed.key, None)
+            runs.pop(request.claimed.key, None)
 
 
 def _fitting(page: list[KeptCall], limit: int) -> list[KeptCall]:

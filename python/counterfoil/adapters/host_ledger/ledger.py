@@ -22,7 +22,7 @@ from anyio.abc import TaskStatus
 from counterfoil.adapters.host_ledger.bells import Bell
 from counterfoil.adapters.host_ledger.desk import Desk
 from counterfoil.adapters.host_ledger.lives import LIFE_BYTES, Lives
-from counterfoil.adapters.host_ledger.performing import put_request
+from counterfoil.adapters.host_ledger.owned import OwnedLedger
 from counterfoil.adapters.host_ledger.waiting import Waiting, WaitingLine
 from counterfoil.adapters.host_ledger.wire import (
     FRAME_EXTRA_BYTES,
@@ -135,7 +135,7 @@ class HostLedger:
         self._clock = clock
         self._line = WaitingLine(self.limits.ledger_queue)
         self._runs = 0
-        self._ledger: SqliteLedger | None = None
+        self._owned: OwnedLedger | None = None
         self._desk: Desk | None = None
         self._is_guest = False
         self._is_open = False
@@ -163,12 +163,12 @@ class HostLedger:
     @property
     def is_owner(self) -> bool:
         """Whether this process owns the file."""
-        return self._ledger is not None
+        return self._owned is not None
 
     @property
     def is_reachable(self) -> bool:
         """Whether the owner is this process, or connected."""
-        return self._ledger is not None or self._is_guest
+        return self._owned is not None or self._is_guest
 
     @property
     def counts(self) -> dict[str, int]:
@@ -184,7 +184,7 @@ class HostLedger:
     def fence(self) -> int:
         """See :attr:`counterfoil.stores.ledger_interface.Ledger.fence`; another owner has another one."""
         self._check_open()
-        return self._ledger.fence if self._ledger is not None else self._fence
+        return self._owned.ledger.fence if self._owned is not None else self._fence
 
     @property
     def secret(self) -> bytes:
@@ -231,13 +231,13 @@ class HostLedger:
 
     async def _leave(self) -> None:
         self._is_leaving = True
-        ledger, desk = self._ledger, self._desk
-        if ledger is not None and desk is not None:
+        owned, desk = self._owned, self._desk
+        if owned is not None and desk is not None:
             await desk.close()
             with suppress(FileNotFoundError):
                 self._socket.unlink()
-            self._is_open, self._ledger = False, None
-            await ledger.close_nowait()
+            self._is_open, self._owned = False, None
+            await owned.ledger.close_nowait()
         else:
             with anyio.move_on_after(self._hold_s), suppress(CounterfoilError):
                 # Answers come in the order of asking: behind this one everything is done.
@@ -303,20 +303,22 @@ class HostLedger:
             return False
         try:
             await opening
+            owned = OwnedLedger(ledger, self._lives)
+            await owned.read()
             listener = await anyio.create_unix_listener(self._socket, mode=0o600)
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await ledger.close_nowait()
             raise
         desk = Desk(
-            ledger,
+            owned,
             self._lives,
             frame_bytes=self._frame_bytes,
             at_once=self.limits.ledger_queue,
             on_orphans=lambda: self.on_orphans(),
         )
         has_taken_over = self._has_begun.is_set()
-        self._move_in(ledger, desk)
+        self._move_in(owned, desk)
         _tell("ledger-owner", takeover=has_taken_over)
         self._has_begun.set()
         if has_taken_over:
@@ -329,19 +331,19 @@ class HostLedger:
                 await desk.serve(listener)
                 await anyio.sleep_forever()  # `_leave` ends it
         finally:
-            if self._ledger is ledger:  # cancelled before there was anything to leave
-                self._ledger = None
+            if self._owned is owned:  # cancelled before there was anything to leave
+                self._owned = None
                 with anyio.CancelScope(shield=True):
                     await ledger.close_nowait()
         return True
 
-    def _move_in(self, ledger: SqliteLedger, desk: Desk) -> None:
+    def _move_in(self, owned: OwnedLedger, desk: Desk) -> None:
         """Begin to answer for the ledger, with what waits here: own runs first, then in its order."""
         self._line.begin_anew(anyio.current_time())
         for waiting in self._line.drain():
-            _carry_out(ledger, waiting)
-        self._ledger, self._desk = ledger, desk
-        self._secret = ledger.secret
+            _carry_out(owned, waiting, self._lives.own)
+        self._owned, self._desk = owned, desk
+        self._secret = owned.ledger.secret
         self._lost_at = None
 
     async def _visit(self) -> bool:
@@ -425,7 +427,7 @@ class HostLedger:
         while True:
             await anyio.sleep(_LOOK_S)
             now = anyio.current_time()
-            if self._ledger is not None or not len(self._line):
+            if self._owned is not None or not len(self._line):
                 continue
             if self._lost_at is not None:
                 self._line.expire(now - self._hold_s)
@@ -439,8 +441,8 @@ class HostLedger:
             raise LedgerClosed("the ledger is not open: use `async with HostLedger(...)`")
 
     def _put(self, request: Request) -> Ticket[Any]:
-        if self._ledger is not None:
-            return put_request(self._ledger, request)
+        if self._owned is not None:
+            return self._owned.put(request, self._lives.own)
         self._check_open()
         ticket = self._line.add(request, anyio.current_time())
         if self._bell is not None:
@@ -568,12 +570,12 @@ class HostLedger:
         return self._put(Resolve(entry, outcome, note))
 
 
-def _carry_out(ledger: SqliteLedger, waiting: Waiting) -> None:
+def _carry_out(owned: OwnedLedger, waiting: Waiting, life: bytes) -> None:
     """Have the ledger that is open here now do what waited for another owner."""
     if not (waiting.ticket.begin() or waiting.is_sent or waiting.is_expired):
         return  # withdrawn
     try:
-        ticket = put_request(ledger, waiting.request)
+        ticket = owned.put(waiting.request, life)
     except (CounterfoilError, ValueError) as error:
         wake(waiting.ticket.settle(error=error))
         return
@@ -585,7 +587,7 @@ def _carry_out(ledger: SqliteLedger, waiting: Waiting) -> None:
             wake(waiting.ticket.settle(error=error))
             return
         if waiting.is_expired and isinstance(value, Claimed):
-            ledger.release(value)
+            owned.ledger.release(value)
         wake(waiting.ticket.settle(value))
 
     ticket.when_settled(hand_over)

@@ -102,6 +102,10 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True, tag="offer"):
     within_s: float = 0.0
 
 
+class WantsOffers(msgspec.Struct, frozen=True, kw_only=True, tag="wants-offers"):
+    """Asks for what can be taken over there: who starts was told none of it."""
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True, tag="report"):
     """Asks for the metrics and the status of a process."""
 
@@ -117,6 +121,7 @@ Request = (
     | RunsKey
     | TakesAnswer
     | Offer
+    | WantsOffers
     | Report
 )
 
@@ -166,7 +171,15 @@ class Reported(msgspec.Struct, frozen=True, tag="reported"):
     status: bytes
 
 
-Line = Hold | Gone | Full | Head | Said | Reported
+class Offered(msgspec.Struct, frozen=True, tag="offered"):
+    """The reply to `WantsOffers`: identical calls to these belong to that owner, for so long at most."""
+
+    owner: int
+    identities: tuple[bytes, ...]
+    within_s: float
+
+
+Line = Hold | Gone | Full | Head | Said | Reported | Offered
 
 _ENVELOPE = msgspec.msgpack.Decoder(Envelope)
 _LINE = msgspec.msgpack.Decoder(Line)

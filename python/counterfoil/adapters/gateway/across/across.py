@@ -33,6 +33,7 @@ from counterfoil.adapters.peers.wire import (
     Forwarded,
     NeedsSession,
     Offer,
+    Offered,
     Request,
     RunsCall,
     RunsKey,
@@ -41,6 +42,7 @@ from counterfoil.adapters.peers.wire import (
     SessionNews,
     TakesAnswer,
     ToolsNews,
+    WantsOffers,
     Wish,
     parts_of,
 )
@@ -122,6 +124,14 @@ class Across:
             self._tell_later(Offer(identity=identity, owner=number, within_s=within_s if is_open else 0.0))
 
         return tell
+
+    async def learn_offers(self) -> None:
+        """Learn what the others have that may be taken over: they told it before this process was there."""
+        for line in (await self.peers.ask_all(WantsOffers())).values():
+            owner = Owner.of(line.owner) if isinstance(line, Offered) else None
+            if isinstance(line, Offered) and owner is not None:
+                for identity in line.identities:
+                    self.offers.note(identity, owner, within_s=line.within_s)
 
     # --- resumes
 

@@ -32,6 +32,7 @@ from counterfoil.adapters.peers.wire import (
     Line,
     NeedsSession,
     Offer,
+    Offered,
     Report,
     Reported,
     Request,
@@ -43,6 +44,7 @@ from counterfoil.adapters.peers.wire import (
     SessionNews,
     TakesAnswer,
     ToolsNews,
+    WantsOffers,
     Wish,
     scope_of,
 )
@@ -51,6 +53,8 @@ from counterfoil.native import Scope
 from counterfoil.stores.interface import ReplayLog
 
 _LONGEST_OFFER_S = 3_600.0
+#: What one reply has room for.
+_MOST_OFFERS = 4_096
 
 
 class Holder(Protocol):
@@ -107,6 +111,8 @@ class GatewayInbox:
                     self._holder.adoption.learn_tools(request.route, scope_of(request.scope), request.answer)
             case Offer():
                 self._take_offer(request)
+            case WantsOffers():
+                return self._offered()
             case SessionEnd():
                 await self._end_session(scope_of(request.scope), holds=request.holds)
             case NeedsSession():
@@ -143,6 +149,12 @@ class GatewayInbox:
             self._across.offers.note(offer.identity, owner, within_s=min(offer.within_s, _LONGEST_OFFER_S))
         else:
             self._across.offers.forget(offer.identity, owner)
+
+    def _offered(self) -> Line:
+        adoption = self._holder.adoption
+        identities = adoption.offered if adoption is not None else ()
+        within_s = adoption.window_s if adoption is not None else 0.0
+        return Offered(self._across.peers.own.number, tuple(identities[-_MOST_OFFERS:]), within_s)
 
     async def _end_session(self, scope: Scope, *, holds: bool) -> None:
         signal = SignalUpstream()

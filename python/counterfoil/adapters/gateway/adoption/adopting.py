@@ -25,7 +25,7 @@ from counterfoil.adapters.gateway.calls.connection import Connection
 from counterfoil.adapters.gateway.calls.settlements import note_failure, refused_unrecorded
 from counterfoil.adapters.gateway.settings import GatewaySettings
 from counterfoil.decisions.adoption import choose_adoption, decide_adoption
-from counterfoil.errors import LedgerError
+from counterfoil.errors import CallLeft, LedgerError
 from counterfoil.limits import Limits
 from counterfoil.model.adoption import (
     Adopt,
@@ -44,6 +44,9 @@ from counterfoil.stores.interface import ReplayLog
 
 #: Identities whose answer was handed over lately, remembered for the log line only.
 _REMEMBERED = 10_000
+#: How often, and after what time, a call is recorded again whose like was left by a process that died.
+_LOOKS = 40
+_LOOK_S = 0.02
 
 #: Turns of the loop in which a disconnect is told once the loop has it.
 _TURNS = 8
@@ -96,7 +99,7 @@ class Adopting:
         if entry.work is None:
             await self._await_turn(entry, call)
             own = own_work(entry, call)
-            if own is not None and not await self.record(entry) and self._refuses_unrecorded:
+            if own is not None and not await self._record_late(entry) and self._refuses_unrecorded:
                 await call.refuse(refused_unrecorded(entry.request_id))
                 self._finish(own)
                 return
@@ -113,16 +116,30 @@ class Adopting:
         self._finish(work)
 
     async def record(self, entry: AdoptableCall) -> bool:
-        """Write the intent of a call that is about to be sent; False if the ledger does not take it."""
+        """Write the intent of a call that is about to be sent; False if the ledger does not take it.
+
+        Raises CallLeft.
+        """
         work = entry.work
         if self.journal is None or work is None:
             return True
         try:
             await self.journal.begin(work)
+        except CallLeft:
+            raise
         except LedgerError as failure:
             note_failure(failure)
             return False
         return True
+
+    async def _record_late(self, entry: AdoptableCall) -> bool:
+        """As `record`, for a call that has waited for an equal one: what was left is taken over elsewhere."""
+        for _ in range(_LOOKS):
+            try:
+                return await self.record(entry)
+            except CallLeft:
+                await anyio.sleep(_LOOK_S)
+        return False
 
     def abandon(self, entry: AdoptableCall) -> None:
         """Forget a call that is not sent by us after all."""

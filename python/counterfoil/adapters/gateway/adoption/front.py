@@ -84,6 +84,16 @@ class Adoption:
     def counts(self) -> AdoptionCounts:
         return self._adopting.told.counts
 
+    @property
+    def offered(self) -> list[bytes]:
+        """What identical calls have in common that may take one over here, the latest last."""
+        return self._adopting.table.offered
+
+    @property
+    def window_s(self) -> float:
+        """How long an undelivered call may be taken over."""
+        return self._settings.adopt_s
+
     async def restore(self, tasks: TaskGroup) -> None:
         """Take in what former lives left in the ledger, and nobody alive has taken in."""
         self._is_on_asyncio = sniffio.current_async_library() == "asyncio"
@@ -105,7 +115,10 @@ class Adoption:
         return self._journal is not None
 
     async def record(self, entry: AdoptableCall) -> bool:
-        """Write the intent of a call that is sent now; False if the ledger does not take it."""
+        """Write the intent of a call that is sent now; False if the ledger does not take it.
+
+        Raises CallLeft where an identical one is to be looked for first.
+        """
         return entry.work is None or await self._adopting.record(entry)
 
     def abandon(self, entry: AdoptableCall) -> None:

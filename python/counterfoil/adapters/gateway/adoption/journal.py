@@ -83,19 +83,18 @@ class Journal:
     ) -> AsyncIterator[tuple[Scope, UnkeyedCall, LedgerRow, Claimed]]:
         """Go through what former lives left to be adopted, or to be told; it is this process's from now on.
 
-        At most `limit`; doubts are settled on the way, beyond it too.  Raises what the ledger raises.
+        At most `limit` are given; the rest, and what is too old to be adopted, is this process's as well.
+        Doubts are settled on the way.  Raises what the ledger raises.
         """
         after = b""
         since = time.time() - window_s
         while page := await self._ledger.kept_calls(after):
             after = page[-1].key
-            wanted = [
-                one for one in page if _is_open(one.row) or (limit and _is_wanted(one.row, since=since))
-            ]
+            left = [call for call in page if _is_left(call.row)]
             # All of a page together: they share their commits.
-            for call, taking in [(call, self._ledger.take_call(call)) for call in wanted]:
+            for call, taking in [(call, self._ledger.take_call(call)) for call in left]:
                 row = await taking
-                if row is not None and limit:
+                if row is not None and limit and _is_wanted(call.row, since=since):
                     limit -= 1
                     scope, key = read_unkeyed(call.key)
                     yield scope, key, row, _claimed(call.key, row)
@@ -110,9 +109,14 @@ def _is_open(row: LedgerRow) -> bool:
     return row.state in (RowState.INTENDED, RowState.CANCELLING)
 
 
+def _is_left(row: LedgerRow) -> bool:
+    """Whether an equal call may come for it: a doubt is told as often as somebody asks."""
+    return _is_open(row) or is_doubtful(row) or not row.delivered
+
+
 def _is_wanted(row: LedgerRow, *, since: float) -> bool:
-    """Whether an equal call may still come for it: a doubt is told as often as somebody asks."""
-    return row.changed_at >= since and (is_doubtful(row) or not row.delivered)
+    """Whether its window lasts; a doubt that is found now has a new one, however long the call had run."""
+    return _is_open(row) or row.changed_at >= since
 
 
 def _claimed(key: bytes, row: LedgerRow) -> Claimed:

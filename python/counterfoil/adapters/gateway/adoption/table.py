@@ -113,6 +113,11 @@ class AdoptionTable:
         if self._offers[entry.identity] == 1:
             self.on_offer(entry.identity, True)
 
+    @property
+    def offered(self) -> list[bytes]:
+        """What is offered to other processes, the latest last."""
+        return [identity for identity in self._offers if isinstance(identity, bytes)]
+
     def has_offer(self, identity: Identity) -> bool:
         return identity in self._offers
 

@@ -29,10 +29,21 @@ from counterfoil.adapters.gateway.sessions.session_news import note_requests
 from counterfoil.adapters.gateway.streams.streams import CallStream
 from counterfoil.adapters.gateway.wire.answers import send_answer
 from counterfoil.adapters.gateway.wire.messages import MessageHead
-from counterfoil.errors import RequestOverLimit, RequestRefused, SessionEnded, StoreFull
+from counterfoil.errors import (
+    CallElsewhere,
+    CallLeft,
+    RequestOverLimit,
+    RequestRefused,
+    SessionEnded,
+    StoreFull,
+)
 from counterfoil.model.ledger_verdicts import Running
 from counterfoil.protocol.call_facts import CallFacts, GivenKey
 from counterfoil.protocol.revisions import Capabilities
+
+#: How often, and after what time, a call is looked for that a dead process has left.
+_LOOKS = 40
+_LOOK_S = 0.02
 
 
 class CallWay:
@@ -57,7 +68,12 @@ class CallWay:
         self._elsewhere = elsewhere
 
     async def answer(
-        self, exchange: Exchange, message: MessageHead, knows: Capabilities, tasks: TaskGroup
+        self,
+        exchange: Exchange,
+        message: MessageHead,
+        knows: Capabilities,
+        tasks: TaskGroup,
+        looks: int = _LOOKS,
     ) -> None:
         """Answer one call.  Raises `RequestRefused`, and what `answer_post` raises.
 
@@ -105,7 +121,19 @@ class CallWay:
             await stream.end()
             return
         entry = shared.adoption.enter(inbound, message, identity, asked, call, facts, tasks, closing)
-        if entry is not None and shared.adoption.records and not await shared.adoption.record(entry):
+        is_recorded = True
+        if entry is not None and shared.adoption.records:
+            try:
+                is_recorded = await shared.adoption.record(entry)
+            except CallLeft as left:
+                self._closings.drop(call)
+                shared.adoption.abandon(entry)
+                await stream.end()
+                if not isinstance(left, CallElsewhere):
+                    await shared.adoption.restore(tasks)
+                await self._answer_left(exchange, message, knows, tasks, looks)
+                return
+        if entry is not None and not is_recorded:
             await self._answer_unrecorded(exchange, call, entry)
             return
         tasks.start_soon(self._runs.run, exchange, call, message.request_ids, entry, keyed, judged)
@@ -127,6 +155,18 @@ class CallWay:
                 )
         finally:
             shared.adoption.unwatch(call, watched)
+
+    async def _answer_left(
+        self, exchange: Exchange, message: MessageHead, knows: Capabilities, tasks: TaskGroup, looks: int
+    ) -> None:
+        """Answer a call whose like a dead process has left, once that is taken in here or elsewhere."""
+        if not looks:
+            assert message.request_id is not None
+            refusal = refused_unrecorded(message.request_id)
+            await send_answer(exchange.send, refusal.status, refusal.headers, refusal.body)
+            return
+        await anyio.sleep(_LOOK_S)  # who has it tells so now
+        await self.answer(exchange, message, knows, tasks, looks - 1)
 
     def _check_bounds(self, exchange: Exchange, message: MessageHead) -> None:
         """Refuse a call where its session has too many without an answer, or everybody has."""
