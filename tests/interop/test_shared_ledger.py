@@ -141,7 +141,7 @@ async def test_a_worker_is_killed_with_calls_open_and_undelivered_and_none_witho
     tmp_path: Path, orders: Orders, scaled: Callable[[int, int], int], victim: str
 ) -> None:
     """What the dead worker held is taken in by the one that owns the ledger then, to be told or adopted."""
-    keys = [f"{tmp_path.name}-{number}" for number in range(scaled(32, 1_000))]
+    keys = [f"{tmp_path.name}-{number}" for number in range(scaled(24, 1_000))]
     host = Host(tmp_path)
     options = [*host.options, "--set", "gateway.principal_sessions=8000"]
     options += ["--set", "gateway.adopt_return_s=0.2"]
@@ -163,7 +163,7 @@ async def test_a_worker_is_killed_with_calls_open_and_undelivered_and_none_witho
                 world.url = f"http://127.0.0.1:{gateway.port}/mcp"
                 for agent in agents:
                     tasks.start_soon(agent.run)
-                for part in (4, 2):
+                for part in (3, 2)[: scaled(1, 2)]:
                     await until(lambda part=part: len(count_effects() & Counter(keys)) >= len(keys) // part)
                     owner = owner_of(gateway)
                     await host.kill(owner if victim == "owner" else 3 - owner)

@@ -74,7 +74,7 @@ def take_call(book: Book, moment: Moment, call: KeptCall, run: bytes) -> LedgerR
         row = settle_row(book, moment, call.key, row, ORPHANED, None, None)
     if row.state is not RowState.SETTLED:
         return None
-    row = msgspec.structs.replace(row, run=run)
+    row = msgspec.structs.replace(row, run=run, commit=moment.commit)
     _put(book, moment, call.key, row)
     return row
 
