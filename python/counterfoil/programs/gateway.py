@@ -30,6 +30,7 @@ from counterfoil.adapters.gateway.config import (
     ServeConfig,
     UpstreamConfig,
     describe_adoption,
+    describe_ledger,
     load_config,
     show_config,
     split_address,
@@ -104,7 +105,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--backend", choices=("asyncio", "trio"), help="asyncio by uvicorn (default), or trio by hypercorn"
     )
     parser.add_argument("--keys", metavar="FILE", help="the file that signs event IDs (counterfoil keys new)")
-    parser.add_argument("--ledger", metavar="FILE", help="the SQLite file that makes keyed calls happen once")
+    parser.add_argument(
+        "--ledger",
+        metavar="FILE",
+        help="the SQLite file that makes keyed calls happen once; workers share it, each replica has its own",
+    )
     parser.add_argument("--scope", metavar="SOURCE", help="the tenant: header:NAME or jwt:CLAIM")
     parser.add_argument("--principal", metavar="SOURCE", help="the principal: header:NAME or jwt:CLAIM")
     parser.add_argument(
@@ -154,7 +159,7 @@ def run(arguments: argparse.Namespace) -> int:
     config = reread()
     if arguments.check:
         build_gateway(config)
-        sys.stdout.write(describe_adoption(config) + show_config(config))
+        sys.stdout.write(describe_adoption(config) + describe_ledger(config) + show_config(config))
         return 0
     log_to_stderr()
     if config.serve.workers > 1:

@@ -7,7 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from counterfoil.adapters.gateway.config import describe_adoption, load_config, show_config
+from counterfoil.adapters.gateway.config import (
+    describe_adoption,
+    describe_ledger,
+    load_config,
+    show_config,
+)
 from counterfoil.errors import ConfigError
 
 FILE = """
@@ -127,6 +132,31 @@ def test_the_file_in_the_manual_is_a_configuration(tmp_path: Path) -> None:
 def test_whose_calls_may_be_taken_over_is_said_in_words(flags: dict[str, Any], says: str) -> None:
     config = load_config(None, {}, {"upstream": ["http://a/mcp"], **flags})
     text = describe_adoption(config)
+    assert says in text
+    assert tomllib.loads(text + show_config(config))["config_version"] == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ({}, "not honoured"),
+        ({"serve.ledger": "calls.db"}, "of this process"),
+        ({"serve.ledger": "calls.db", "serve.workers": 3}, "the 3 workers of this host"),
+        (
+            {
+                "serve.ledger": "calls.db",
+                "serve.peers": ("b=http://b:7000",),
+                "serve.self_name": "a",
+                "serve.peer_listen": "10.0.0.1:7000",
+                "serve.keys": "keys",
+            },
+            "a key belongs to one of them",
+        ),
+    ],
+)
+def test_who_shares_the_ledger_is_said_in_words(flags: dict[str, Any], says: str) -> None:
+    config = load_config(None, {}, {"upstream": ["http://a/mcp"], **flags})
+    text = describe_ledger(config)
     assert says in text
     assert tomllib.loads(text + show_config(config))["config_version"] == 1
 

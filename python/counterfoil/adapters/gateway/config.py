@@ -283,6 +283,19 @@ def describe_adoption(config: GatewayConfig) -> str:
     return f"# Adoption {text}.\n"
 
 
+def describe_ledger(config: GatewayConfig) -> str:
+    """Say in words who shares the ledger, as a comment of the configuration."""
+    serve = config.serve
+    if serve.ledger is None:
+        return "# Ledger none: keys of calls are not honoured, and a restart forgets undelivered calls.\n"
+    shared = (
+        f"one for the {serve.workers} workers of this host" if serve.workers > 1 else "one, of this process"
+    )
+    if serve.peers:
+        shared += ";\n# each replica needs its own, and a key belongs to one of them: elsewhere it is passed on, or refused"
+    return f"# Ledger {shared}.\n"
+
+
 def _pairs(values: dict[str, Any]) -> list[str]:
     return [f"{key} = {_write_toml(value)}" for key, value in values.items() if value is not None]
 

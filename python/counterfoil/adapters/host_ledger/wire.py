@@ -1,7 +1,7 @@
 """What a process and the owner of their ledger say to each other: length-prefixed MessagePack over a socket.
 
 It is no interface for others: both ends are of one release, and the socket is in a directory of one user.
-`docs/wire.md`, section 10, describes it.
+`docs/wire.md`, section 9, describes it.
 """
 
 from __future__ import annotations
