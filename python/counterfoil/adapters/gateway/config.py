@@ -288,11 +288,13 @@ def describe_ledger(config: GatewayConfig) -> str:
     serve = config.serve
     if serve.ledger is None:
         return "# Ledger none: keys of calls are not honoured, and a restart forgets undelivered calls.\n"
-    shared = (
-        f"one for the {serve.workers} workers of this host" if serve.workers > 1 else "one, of this process"
-    )
+    shared = "one, of this process"
+    if serve.workers > 1:
+        shared = f"one for the {serve.workers} workers of this host"
     if serve.peers:
-        shared += ";\n# each replica needs its own, and a key belongs to one of them: elsewhere it is passed on, or refused"
+        shared += (
+            ";\n# each replica needs one; a key belongs to one of them: elsewhere it is passed on, or refused"
+        )
     return f"# Ledger {shared}.\n"
 
 
