@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from counterfoil import resumable_app
+from counterfoil.adapters.gateway.arrival.scopes import HeaderSource, Scopes
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "adapters" / "gateway"))
 from gateway_kit import Exchange, Upstream
@@ -33,4 +34,9 @@ class OwnSessions(Upstream):
             await super()._answer(exchange)
 
 
-app = resumable_app(OwnSessions(on_call), sockets=os.environ["APP_SOCKETS"])
+app = resumable_app(
+    OwnSessions(on_call),
+    sockets=os.environ["APP_SOCKETS"],
+    ledger=os.environ.get("APP_LEDGER"),
+    scope=Scopes(principal=HeaderSource("x-user", ["127.0.0.1"])),
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from counterfoil.adapters.peers.owners import Owner
 from counterfoil.adapters.peers.shared_keys import share_keys
 from counterfoil.errors import ConfigError
 from counterfoil.native import EventId, KeyRing
-from gateway_kit import Raw
+from gateway_kit import Raw, reading
 
 
 @pytest.fixture
@@ -36,7 +37,8 @@ def served(folder: Path) -> Iterator[str]:
         str(port),
     ]
     command += ["--app-dir", str(Path(__file__).parent), "--log-level", "error"]
-    with subprocess.Popen(command, env={**os.environ, "APP_SOCKETS": str(folder)}) as process:
+    environment = {**os.environ, "APP_SOCKETS": str(folder), "APP_LEDGER": str(folder / "calls.db")}
+    with subprocess.Popen(command, env=environment) as process:
         yield f"http://127.0.0.1:{port}"
         process.terminate()
 
@@ -67,6 +69,7 @@ async def test_a_session_is_answered_by_its_process_and_resumed_from_any(
         async with httpx2.AsyncClient(timeout=20, limits=limits) as http:
             sessions = [Raw(http, served) for _ in range(4)]
             for client in sessions:
+                client.fields["x-user"] = "alice"
                 await client.initialize()
             passed_on = 0
             for client in sessions:
@@ -82,3 +85,51 @@ async def test_a_session_is_answered_by_its_process_and_resumed_from_any(
                         passed_on += "via=" in stream.claim
                 assert len(answered) == 1  # wherever they arrived
             assert passed_on  # the kernel spreads connections; of 64 some arrived elsewhere
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_its_processes_share_a_ledger_and_the_next_one_takes_it_over_when_its_owner_is_killed(
+    served: str, folder: Path, anyio_backend: str
+) -> None:
+    """Each process has a server of its own, and what a key stands for is the same in all of them."""
+    directory = SocketDirectory(folder)
+    with anyio.fail_after(60):
+        while len(directory.lives()) < 2:  # noqa: ASYNC110 files ring no bell
+            await anyio.sleep(0.05)
+        limits = httpx2.Limits(max_keepalive_connections=0)
+        async with httpx2.AsyncClient(timeout=20, limits=limits) as http:
+            clients: dict[int, Raw] = {}
+            while len(clients) < 2:
+                client = Raw(http, served)
+                client.fields["x-user"] = "alice"
+                await client.initialize()
+                async with client.call(len(clients)) as stream:
+                    clients[(await stream.rest())[-1]["result"]] = client
+            for maker, client in clients.items():
+                assert await under_key(client, f"of {maker}") == ("detach", maker)
+            for client in clients.values():
+                for maker in clients:
+                    assert await under_key(client, f"of {maker}") == ("stored", maker)
+            owner = int((folder / "calls.db-counterfoil-owner").read_text())
+            assert owner in clients
+            os.kill(owner, signal.SIGKILL)
+            (left,) = [client for maker, client in clients.items() if maker != owner]
+            for maker in clients:
+                assert await under_key(left, f"of {maker}") == ("stored", maker)
+            assert (await under_key(left, "new"))[0] == "detach"
+
+
+async def under_key(client: Raw, key: str) -> tuple[str, int]:
+    """Make a call under a key; return what became of it, and which process made it."""
+    meta = {"io.counterfoil/call": {"v": 1, "key": key}}
+    params = {"name": "t", "arguments": {}, "_meta": meta}
+    message = client.message("tools/call", params, 9)
+    while True:
+        try:
+            sent = client.http.stream("POST", client.url, json=message, headers=client.fields)
+            async with sent as answer, reading(answer) as stream:
+                word = stream.claim.partition("call=")[2].partition(",")[0]
+                return word, (await stream.rest())[-1]["result"]
+        except httpx2.HTTPError:
+            await anyio.sleep(0.05)  # it had reached the process that was killed
