@@ -1,4 +1,4 @@
-"""What several processes cost: events through two workers against one, a resume passed on or not.
+"""What several processes cost: events and keyed calls through two workers, a resume passed on or not.
 
 CPU of all processes of the gateway, user and system, the supervisor's too, by the scheduler's clock.  The
 resume is passed on over TCP with its seal.  What it does not show: wall-clock time, which needs a core for
@@ -7,6 +7,7 @@ each process.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import statistics
@@ -24,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from bars import Bar, Context, run_alone
+from bench_calls import AT_ONCE, OF_USERS, Calls
 from bench_gateway import HELLO, MIDDLES, child, counted_call, field_of, post, resume
 from counterfoil import EventId
 
@@ -179,9 +181,37 @@ def bars_of_resumes(context: Context) -> list[Bar]:
     return [Bar("resume of 1000 events, passed on / local", passed_on / local, 2, None, "x", "lower", note)]
 
 
+def bars_of_keyed_calls(context: Context) -> list[Bar]:
+    """Calls under a key over one ledger: one of two workers owns it, the other one asks it."""
+    many = 600 if context.quick else 1_500
+    calls = Calls()
+    rates: dict[int, list[float]] = {1: [], 2: []}
+    with ExitStack() as stack:
+        folder = stack.enter_context(TemporaryDirectory())
+        _, source = stack.enter_context(child(str(MIDDLES), "source"))
+
+        def start(workers: int) -> tuple[int, int]:
+            options = ["--workers", str(workers), "--ledger", f"{folder}/{workers}.db", *OF_USERS]
+            found = stack.enter_context(gateway(f"http://127.0.0.1:{source}/mcp", *options))
+            post(found[1], HELLO, None)
+            return found
+
+        running = {workers: start(workers) for workers in rates}
+        for turn in range(context.rounds + 1):
+            for workers in sorted(rates, reverse=bool(turn % 2)):
+                pid, port = running[workers]
+                before = cpu_of_all(pid)
+                asyncio.run(calls.run(port, many, AT_ONCE, keyed=True))
+                rates[workers].append(many / (cpu_of_all(pid) - before))
+    # The first turn warms up.
+    one, two = (statistics.median(rates[workers][1:]) for workers in (1, 2))
+    note = f"one {one:.0f}, two {two:.0f} calls per CPU second"
+    return [Bar("keyed calls per CPU second, two workers / one", two / one, None, None, "x", "higher", note)]
+
+
 def bars(context: Context) -> list[Bar]:
     """Every bar of several processes."""
-    return [*bars_of_events(context), *bars_of_resumes(context)]
+    return [*bars_of_events(context), *bars_of_resumes(context), *bars_of_keyed_calls(context)]
 
 
 if __name__ == "__main__":
