@@ -80,7 +80,8 @@ class Handlers:
           that applies it once, so it may be run again.
         - `"at_most_once"`: plain or async, of `(delivery)`; never run twice, and a doubt is reported.
 
-        `payload_key` finds the key that names the work in the event's own payload, where it has one.
+        `payload_key` finds the key that names the work in the event's own payload, where it has one; where
+        it raises, or gives neither a str nor None, the event is not applied and its stream ends.
 
         Raises UnknownHandlerKind, HandlerExists, and UnsafeHandler where the function does not fit its kind.
         """

@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
+import msgspec
 import pytest
 from counterfoil import Limits, Scope
 from counterfoil.adapters.dispatcher import Dispatcher, DispatchReport, DispatchTicket
@@ -319,6 +320,61 @@ async def test_work_named_by_its_payload_is_done_once_whatever_stream_brings_it(
         assert (report.outcome, report.repeated) == (OutcomeToken.COMPLETED, True)
         await dispatcher.dispatch(delivery(2))  # has no key of its own
     assert len(keys) == 2
+
+
+def _raise_key_error(delivery: Delivery) -> str:
+    return str(delivery.params["task"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "payload_key",
+    [_raise_key_error, lambda delivery: 9, lambda delivery: "\ud800"],
+    ids=["raises", "int", "half"],
+)
+@pytest.mark.anyio
+async def test_work_whose_name_cannot_be_found_is_not_applied_and_ends_its_stream_alone(
+    path: Path, kind: str, payload_key: Any
+) -> None:
+    handlers, effects = Handlers(), Effects()
+    register(handlers, kind, effects)
+    handlers._handlers["broken"] = msgspec.structs.replace(
+        handlers._handlers["n"], name="broken", payload_key=payload_key
+    )
+    async with SqliteLedger(path) as ledger, Dispatcher(ledger, handlers) as dispatcher:
+        before = dispatcher.dispatch(delivery(1))
+        broken = dispatcher.dispatch(delivery(2, name="broken"))
+        behind = dispatcher.dispatch(delivery(3))
+        elsewhere = dispatcher.dispatch(delivery(1, stream="other"))
+        report = await broken
+        assert (report.outcome, report.why, report.ends_stream) == (
+            OutcomeToken.NOT_APPLIED,
+            "payload-key",
+            True,
+        )
+        assert report.error is not None
+        assert (await before).outcome is OutcomeToken.COMPLETED
+        assert (await behind).outcome is OutcomeToken.NOT_APPLIED
+        assert (await elsewhere).outcome is OutcomeToken.COMPLETED
+        assert await processed(ledger) == 1
+    assert len(effects.raw) == 2
+
+
+@pytest.mark.anyio
+async def test_a_ticket_is_settled_even_where_the_report_of_it_raises(path: Path) -> None:
+    handlers = Handlers()
+    register(handlers, "at_most_once", Effects(), lambda: 1 / 0)
+
+    def refuse(report: DispatchReport) -> None:
+        raise RuntimeError("the application's own")
+
+    ticket: DispatchTicket | None = None
+    with pytest.raises(ExceptionGroup) as raised:
+        async with SqliteLedger(path) as ledger, Dispatcher(ledger, handlers, on_report=refuse) as dispatcher:
+            ticket = dispatcher.dispatch(delivery(1))
+    assert raised.group_contains(RuntimeError, match="own")
+    assert ticket is not None
+    assert ticket.outcome is OutcomeToken.INDETERMINATE
 
 
 @pytest.mark.anyio

@@ -171,13 +171,13 @@ class Reporter:
         """Settle a ticket, once, and tell the application where nothing was completed."""
         if ticket.outcome != "pending":
             return
-        if (
-            self._on_report is not None
-            and report.outcome is not OutcomeToken.COMPLETED
-            and not report.repeated
-        ):
-            self._on_report(report)
-        wake(ticket.settle(report, outcome=report.outcome))
+        is_told = report.outcome is not OutcomeToken.COMPLETED and not report.repeated
+        try:
+            if self._on_report is not None and is_told:
+                self._on_report(report)
+        finally:
+            # Whoever waits for the ticket learns the truth, whatever the application's function raises.
+            wake(ticket.settle(report, outcome=report.outcome))
 
 
 def refusal_of(delivery: Delivery, why: str, evidence: str = "") -> DispatchReport:

@@ -87,8 +87,8 @@ class RunTools:
 
 
 def intent_of(delivery: Delivery, handler: Handler) -> Intent:
-    """Give what the ledger is told of an event before it runs."""
-    named = handler.payload_key(delivery) if handler.payload_key is not None else None
+    """Give what the ledger is told of an event before it runs; raises what its `payload_key` raises."""
+    named = _payload_key_of(delivery, handler)
     return Intent(
         scope=delivery.scope,
         key=delivery.place,
@@ -97,6 +97,17 @@ def intent_of(delivery: Delivery, handler: Handler) -> Intent:
         fingerprint=hashlib.blake2b(delivery.data, digest_size=16).digest() if delivery.data else b"",
         payload_key=PayloadKey(server=delivery.place.server, key=named) if named is not None else None,
     )
+
+
+def _payload_key_of(delivery: Delivery, handler: Handler) -> str | None:
+    named = handler.payload_key(delivery) if handler.payload_key is not None else None
+    if named is not None:
+        if not isinstance(named, str):
+            raise TypeError(
+                f"payload_key of {handler.name} gives {type(named).__name__}: a str or None is a key"
+            )
+        named.encode()  # half a surrogate pair names nothing that could be stored
+    return named
 
 
 def _sink_key(intent: Intent) -> str:

@@ -16,6 +16,7 @@ from typing import Self
 import anyio
 import anyio.abc
 import anyio.lowlevel
+import msgspec
 
 from counterfoil.adapters.dispatcher.atomic import AtomicRuns, Work, is_chainable
 from counterfoil.adapters.dispatcher.chain import Chain, Waiting
@@ -206,7 +207,14 @@ class Dispatcher:
             self._reporter.finish(one.ticket, report)
             await anyio.lowlevel.checkpoint()
             return report
-        run = one.run or Run(delivery, handler, one.ticket)
+        try:
+            run = one.run or Run(delivery, handler, one.ticket)
+        except Exception as error:
+            # Without its name the work cannot be told from other work; resumed, the stream asks again.
+            evidence = f"payload_key of {handler.name} raised {type(error).__name__}"
+            refusal = refusal_of(delivery, "payload-key", evidence)
+            await anyio.lowlevel.checkpoint()
+            return msgspec.structs.replace(refusal, ends_stream=True, error=error)
         self._tools.reach("B1")
 
         def chain_others(work: Work, is_early: bool) -> None:
