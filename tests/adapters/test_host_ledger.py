@@ -19,6 +19,7 @@ from typing import Any
 import anyio
 import counterfoil.adapters.host_ledger.desk as desk_module
 import counterfoil.adapters.host_ledger.ledger as ledger_module
+import msgspec
 import pytest
 from anyio.abc import Process, TaskGroup, TaskStatus
 from anyio.streams.buffered import BufferedByteReceiveStream
@@ -445,6 +446,28 @@ async def test_what_a_killed_process_ran_is_in_doubt_and_waits_for_nobody(host: 
         assert known.row is not None
         assert known.row.outcome is OutcomeToken.INDETERMINATE
         assert [entry.idempotency_key async for entry in owner.indeterminate()] == ["a"]
+
+
+@pytest.mark.anyio
+async def test_a_claim_whose_process_died_before_it_was_written_is_given_up_too(host: Host) -> None:
+    """Nobody was there to be told that it was granted; who asks for the key is told of a doubt."""
+    life = bytes(range(LIFE_BYTES))
+    async with host.ledger() as owner:
+        for key in map(str, range(20)):
+            asked = wire.Claim(msgspec.structs.replace(keyed(key), run=life + bytes(8)))
+            hello = wire.Hello(wire.VERSION, life, str(host.file))
+            async with await anyio.connect_unix(host.folder / "ledger.sock") as stream:
+                await stream.send(wire.write_frame(hello))
+                await stream.receive()  # welcome
+                await stream.send(wire.write_frame(wire.Numbered(1, asked)))
+        with anyio.fail_after(20):
+            for key in map(str, range(20)):
+                while await owner.entry(SCOPE, CallKey(route="r", key=key)) is None:  # noqa: ASYNC110
+                    await anyio.sleep(0.005)
+                while not isinstance(answer := await owner.claim(keyed(key)), Known):  # noqa: ASYNC110
+                    await anyio.sleep(0.005)
+                assert answer.row is not None
+                assert answer.row.outcome is OutcomeToken.INDETERMINATE
 
 
 @pytest.mark.anyio

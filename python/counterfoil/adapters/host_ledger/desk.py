@@ -20,14 +20,10 @@ from counterfoil.adapters.host_ledger.lives import Lives
 from counterfoil.adapters.host_ledger.owned import OwnedLedger
 from counterfoil.adapters.host_ledger.wire import (
     VERSION,
-    AwaitInput,
     Bye,
     Frames,
     KeptCalls,
     Numbered,
-    Release,
-    Request,
-    Settle,
     Welcome,
     read_hello,
     read_request,
@@ -36,7 +32,6 @@ from counterfoil.adapters.host_ledger.wire import (
     write_frame,
 )
 from counterfoil.errors import CounterfoilError, LedgerError, PeerBroken
-from counterfoil.model.ledger_verdicts import Claimed
 from counterfoil.protocol.ledger_steps import KeptCall
 from counterfoil.stores.tickets import Ticket
 
@@ -161,7 +156,7 @@ class _Session:
         self._owned = owned
         self._frame_bytes = frame_bytes
         self._room = anyio.Semaphore(at_once)
-        self._open: dict[int, Ticket[Any]] = {}
+        self._open: dict[int, tuple[Numbered, Ticket[Any]]] = {}
         self._ended: deque[tuple[Numbered, Ticket[Any] | Exception]] = deque()
         self._bell = Bell()
         self._last = 0
@@ -185,8 +180,19 @@ class _Session:
                 pass
             tasks.cancel_scope.cancel()
         self._is_empty.set()
+        for numbered, ticket in self._open.values():
+            self._note_late(numbered, ticket)
         if broken is not None:
             raise broken
+
+    def _note_late(self, numbered: Numbered, ticket: Ticket[Any]) -> None:
+        """What was taken from a process that has gone ends without an answer, and is not forgotten."""
+
+        def note() -> None:
+            if ticket.outcome == "completed":
+                self._owned.note_end(numbered.request, ticket.result(), self.life)
+
+        ticket.when_settled(note)
 
     async def say_bye(self) -> None:
         """Take nothing from now on, and end the connection when what was taken is answered."""
@@ -208,7 +214,7 @@ class _Session:
             self._ended.append((numbered, error))
             self._bell.ring_here()
             return
-        self._open[numbered.number] = ticket
+        self._open[numbered.number] = numbered, ticket
 
         def note() -> None:
             self._ended.append((numbered, ticket))
@@ -242,21 +248,13 @@ class _Session:
             value = end.result()
         except Exception as error:
             return write_failed(numbered.number, error)
-        self._note_run(numbered.request, value)
+        self._owned.note_end(numbered.request, value, self.life)
         if isinstance(numbered.request, KeptCalls):
             value = _fitting(value, self._frame_bytes)
         data = write_done(numbered.number, value)
         if len(data) > self._frame_bytes:
             return write_failed(numbered.number, LedgerError("what is stored is longer than a frame may be"))
         return data
-
-    def _note_run(self, request: Request, value: object) -> None:
-        """Remember what this life carries on, and until when."""
-        runs = self._owned.runs.setdefault(self.life, {})
-        if isinstance(value, Claimed):
-            runs[value.key] = value
-        elif isinstance(request, Settle | Release | AwaitInput):
-            runs.pop(request.claimed.key, None)
 
 
 def _fitting(page: list[KeptCall], limit: int) -> list[KeptCall]:

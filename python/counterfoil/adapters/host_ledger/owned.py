@@ -14,7 +14,15 @@ import msgspec
 
 from counterfoil.adapters.host_ledger.lives import LIFE_BYTES, Lives
 from counterfoil.adapters.host_ledger.performing import put_request
-from counterfoil.adapters.host_ledger.wire import Claim, CloseCall, Request, TakeCall
+from counterfoil.adapters.host_ledger.wire import (
+    AwaitInput,
+    Claim,
+    CloseCall,
+    Release,
+    Request,
+    Settle,
+    TakeCall,
+)
 from counterfoil.errors import CallElsewhere, CallLeft
 from counterfoil.model.ledger_keys import UnkeyedCall, encode_key, read_unkeyed
 from counterfoil.model.ledger_rows import LedgerRow, is_unresolved
@@ -25,6 +33,7 @@ from counterfoil.stores.tickets import Ticket
 
 #: How long it takes at most until all processes know who has taken a call over.
 _NEWS_S = 0.5
+_REMEMBERED = 4_096
 
 
 class _Carried(msgspec.Struct):
@@ -45,8 +54,9 @@ class OwnedLedger:
         self._limit = ledger.limits.ledger_open_rows
         self._calls: OrderedDict[bytes, _Carried] = OrderedDict()
         self._equal: dict[bytes, set[bytes]] = {}
-        #: What each other life carries on, by stored key: for whoever gives it up.
-        self.runs: dict[bytes, dict[bytes, Claimed]] = {}
+        #: What each other life carries on, by stored key, and the lives that were given up.
+        self._runs: dict[bytes, dict[bytes, Claimed]] = {}
+        self._over: OrderedDict[bytes, None] = OrderedDict()
 
     async def read(self) -> None:
         """Learn what former owners and their guests have left; before the first request."""
@@ -71,9 +81,25 @@ class OwnedLedger:
                 pass
         return put_request(self.ledger, request)
 
+    def note_end(self, request: Request, value: object, life: bytes) -> None:
+        """Note what a request of another life ended in: what it carries on since then, or no more.
+
+        Called from any thread, and for a life that is over too: it was asked for before.
+        """
+        runs = self._runs.setdefault(life, {})
+        if isinstance(value, Claimed):
+            runs[value.key] = value
+            if life in self._over:
+                self.give_up(life)
+        elif isinstance(request, Settle | Release | AwaitInput):
+            runs.pop(request.claimed.key, None)
+
     def give_up(self, life: bytes) -> None:
         """Nobody carries on what a dead life did."""
-        for claimed in self.runs.pop(life, {}).values():
+        self._over[life] = None
+        if len(self._over) > _REMEMBERED:
+            self._over.popitem(last=False)
+        for claimed in list(self._runs.pop(life, {}).values()):
             self.ledger.abandon(claimed)
 
     def _begin(self, scope: Scope, call: UnkeyedCall, life: bytes) -> None:

@@ -40,6 +40,8 @@ MOST_FAILURES = 5
 #: How long is waited before the next start, by failures on end.
 BACKOFF_S = (0.0, 0.1, 0.5, 1.0, 2.0)
 _START_S = 60.0
+#: What stays as it is until a restart: the supervisor holds it, or workers old and new share it.
+_KEPT = ("listen", "admin", "workers", "backend", "keys", "ledger", "sockets")
 _POLL_S = 0.02
 #: Beyond the drain, before a worker is killed.
 _EXTRA_S = 10.0
@@ -244,7 +246,7 @@ def _end(seat: Seat) -> None:
 
 def _keep_places(new: GatewayConfig, old: GatewayConfig) -> GatewayConfig:
     """Take a new configuration over, but for what the supervisor itself holds open."""
-    kept = {name: getattr(old.serve, name) for name in ("listen", "admin", "workers", "backend", "keys")}
+    kept = {name: getattr(old.serve, name) for name in _KEPT}
     if new.serve.keys is not None:
         kept["keys"] = new.serve.keys
     return msgspec.structs.replace(new, serve=msgspec.structs.replace(new.serve, **kept))
