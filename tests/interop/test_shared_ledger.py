@@ -10,6 +10,8 @@ import json
 import os
 import random
 import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -111,6 +113,10 @@ async def test_a_worker_is_killed_and_no_call_has_two_effects_and_every_doubtful
             await until(lambda: len(answers) == len(keys))
         in_doubt = {key for key, answer in answers.items() if "error" in answer}
         assert in_doubt <= doubts(host.ledger)
+        seen = sorted(in_doubt)[:2]
+        for key in seen:  # through the owner of the hour
+            resolve(host.ledger, key)
+        assert not doubts(host.ledger) & set(seen)
         takeovers = sum('"ledger-owner"' in line for line in gateway.log) - 1
         assert takeovers == (2 if victim == "owner" else 0)
     effects = {key: orders.count_effects(key) for key in keys}
@@ -118,8 +124,13 @@ async def test_a_worker_is_killed_and_no_call_has_two_effects_and_every_doubtful
     assert all(effects[key] == 1 for key in keys if key not in in_doubt)
     for key in in_doubt:
         assert answers[key]["error"]["data"]["io.counterfoil"]["executed"] == "unknown", answers[key]
-    assert doubts(host.ledger) >= in_doubt
     assert in_doubt, "the kills came when nothing was under way: they prove nothing"
+
+
+def resolve(ledger: Path, key: str) -> None:
+    """Settle a doubt as `counterfoil ledger resolve` does, beside the workers."""
+    command = [sys.executable, "-m", "counterfoil", "ledger", "resolve", str(ledger), key, "completed"]
+    subprocess.run([*command, "--note", "seen"], check=True, capture_output=True)
 
 
 class Leaver(unkeyed.Agent):
