@@ -10,11 +10,12 @@ import anyio
 import pytest
 from anyio.abc import ByteStream
 from counterfoil.adapters.gateway.wire.asgi import Receive, Send
+from counterfoil.adapters.peers import frames as frames_module
 from counterfoil.adapters.peers import listener as listener_module
 from counterfoil.adapters.peers.channel import Channels
 from counterfoil.adapters.peers.frames import END, FrameReader, Kind, write_frame, write_request
 from counterfoil.adapters.peers.seals import Seals
-from counterfoil.adapters.peers.wire import Full, Gone, Head, Hold, Said, read_line, write_line
+from counterfoil.adapters.peers.wire import Full, Gone, Head, Hold, Said, Wish, read_line, write_line
 from counterfoil.native import KeyRing
 from peer_kit import ScriptedInbox, Served, asks, forwards, served, unsealed, until
 
@@ -221,6 +222,24 @@ async def test_a_connection_that_says_nothing_is_closed(
     async with served(folder) as host, await connect(host) as stream:
         await stream.send(write_request(b"", asks())[:3])
         assert await read_all(stream) == b""
+
+
+async def test_large_requests_are_read_a_few_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has shown a seal before his request is read, so what waits to be read takes no memory."""
+    monkeypatch.setattr(listener_module, "_LARGE_AT_ONCE", 1)
+    monkeypatch.setattr(frames_module, "PIECE_BYTES", 1_000)
+    large = write_request(b"", asks(Wish(scope=(None, None, "s"), body=bytes(50_000))))
+    async with served(folder) as host, await connect(host) as slow, await connect(host) as next_one:
+        await slow.send(large[:-1])
+        await until(lambda: host.server._large.value == 0)
+        await next_one.send(large)
+        async with await connect(host) as small:
+            await small.send(write_request(b"", asks()))
+            assert await small.receive() == YES
+        assert len(host.inbox.taken) == 1
+        await slow.send(large[-1:])
+        for stream in (slow, next_one):
+            assert await stream.receive() == YES
 
 
 async def test_its_end_closes_what_rests_and_gives_what_runs_its_time(folder: Path) -> None:

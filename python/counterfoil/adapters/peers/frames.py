@@ -6,6 +6,7 @@ It holds no more than one read's bytes ahead, and no frame that is longer than i
 from __future__ import annotations
 
 import struct
+from contextlib import nullcontext
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -71,10 +72,14 @@ NOTHING = Piece(b"", 0, 0)
 
 
 class FrameReader:
-    """Reads the frames of one connection; raises `PeerBroken`.  One task reads at a time."""
+    """Reads the frames of one connection; raises `PeerBroken`.  One task reads at a time.
 
-    def __init__(self, stream: ByteStream) -> None:
+    `large` bounds how many frames above `PIECE_BYTES` are read at once, those of other connections included.
+    """
+
+    def __init__(self, stream: ByteStream, large: anyio.Semaphore | None = None) -> None:
         self._stream = stream
+        self._large = large
         #: What was read, and how much of that is used up: what follows is not moved for each frame.
         self._ahead = b""
         self._used = 0
@@ -106,7 +111,8 @@ class FrameReader:
         self._is_last = False
         if length > max_bytes:
             raise PeerBroken("a peer's frame is longer than any is")
-        await self._have(_START.size + length)
+        async with self._large if self._large is not None and length > PIECE_BYTES else nullcontext():
+            await self._have(_START.size + length)
         begin = self._used + _START.size
         self._used = begin + length
         return kind, self._ahead[begin : self._used]

@@ -55,6 +55,8 @@ _HANDSHAKE_S = 10.0
 #: How long a refused connection has to read why.
 _FAREWELL_S = 1.0
 _ACCEPT_AGAIN_S = 0.1
+#: Large requests that are read at once: whoever sends them has not shown a seal yet.
+_LARGE_AT_ONCE = 64
 #: A body of so much is not copied to be written in one piece.
 _MOST_JOINED = 16 << 10
 #: What an envelope adds to the body and the header fields of the request in it.
@@ -101,6 +103,7 @@ class PeerServer:
         self._max_bytes = max_body_bytes + _ENVELOPE_BYTES
         self._seals = seals
         self._at_once = at_once
+        self._large = anyio.Semaphore(_LARGE_AT_ONCE)
         self._connections = 0
         self._is_stopping = False
         self._resting: set[anyio.CancelScope] = set()
@@ -179,7 +182,7 @@ class PeerServer:
                 await anyio.aclose_forcefully(stream)
 
     async def _answer_each(self, stream: ByteStream) -> None:
-        frames, within_s = FrameReader(stream), _FIRST_S
+        frames, within_s = FrameReader(stream, self._large), _FIRST_S
         while not self._is_stopping and await self._answer_next(stream, frames, within_s):
             within_s = _REST_S
         await anyio.lowlevel.checkpoint()  # what was written leaves at the end of the loop's turn
