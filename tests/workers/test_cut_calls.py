@@ -47,6 +47,8 @@ from interop.runs import Run, run_client
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 OF_USERS = ["--principal", "header:x-user", "--trusted-proxy", "127.0.0.1"]
+#: One user's many agents leave a session behind at every cut.
+OF_USERS += ["--set", "gateway.principal_sessions=4000"]
 
 
 @pytest.fixture(scope="module")
@@ -265,7 +267,9 @@ async def test_a_call_cut_after_its_answer_asks_for_nothing_more(
     assert len(unsent) <= count // 4
     ended = {key: call for key, call in run.calls.items() if key not in unsent}
     check_every_call(Run(calls=ended, notices=run.notices, strays=run.strays), orders)
-    assert not resumptions(link)
+    # A standalone stream that ended with its session may be asked for once more by a client that closes.
+    cursors = [one.headers["last-event-id"] for one in resumptions(link)]
+    assert not [cursor for cursor in cursors if EventId.parse(cursor).stream.kind == "call"]
 
 
 @on_several([TS])
