@@ -8,6 +8,7 @@ import pytest
 from counterfoil.adapters.gateway.across.offers import Offers
 from counterfoil.adapters.gateway.arrival.scopes import scope_from_header
 from counterfoil.adapters.peers.peers import PeerPace
+from counterfoil.native import Scope
 from gateway_kit import Exchange, Upstream, in_band
 from workers_kit import Held, Workers, until, workers
 
@@ -189,3 +190,40 @@ async def test_a_worker_that_starts_is_told_what_the_others_offered_before(folde
             held.go.set()
             assert (await stream.rest())[-1]["result"] == "done"
         assert held.calls == 1
+
+
+@pytest.mark.anyio
+async def test_a_client_that_leaves_its_session_leaves_its_calls_at_every_worker(folder: Path) -> None:
+    """Its standalone stream is read at one worker, its call runs at the other: it is not waited for there."""
+    held = Held()
+
+    async def on_get(exchange: Exchange) -> None:
+        await exchange.start()
+        await exchange.wait_gone()
+
+    async with workers(
+        Upstream(held, on_get), folder, scope=PRINCIPAL, opens=False, adopt_return_s=3_600, retry_ms=50
+    ) as host:
+        for client in host.clients:
+            client.fields |= WHO
+        await host.initialize()
+        session = host.clients[0].fields["mcp-session-id"]
+        scope = Scope(tenant="t", principal="u", session=session)
+        home = host.each[0].peers.home_of(scope).worker - 1
+        runs = host.clients[1 - home]
+        async with host.clients[home].get() as standalone:
+            assert "verdict=new" in standalone.claim
+            async with runs.call(5) as stream:
+                await stream.message()
+        table = host.each[1 - home].gateway.adoption._adopting.table  # type: ignore[union-attr]
+        await until(lambda: table.has_left(scope))
+        again = host.clients[home]
+        await again.initialize()
+        async with again.call(5) as stream:
+            assert (await stream.message())["params"]["progress"] == 1
+            held.go.set()
+            assert (await stream.rest())[-1]["result"] == "done"
+        assert held.calls == 1
+        again.fields["mcp-session-id"] = session
+        async with again.get():
+            await until(lambda: not table.has_left(scope))

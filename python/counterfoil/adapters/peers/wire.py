@@ -40,6 +40,8 @@ class SessionNews(msgspec.Struct, frozen=True, kw_only=True, tag="session"):
     holder: int = 0
     """The owner that has the session itself, where servers keep it in their own process."""
     is_distrusted: bool = False
+    has_left: bool | None = None
+    """Whether its client closed its standalone stream, or has one again; None where that did not change."""
     trusted: tuple[bytes, ...] = ()
     cors: dict[str, Fields] = {}
     capabilities: tuple[str, ...] | None = None

@@ -219,6 +219,10 @@ class Across:
     def tell_distrusted(self, scope: Scope) -> None:
         self._tell_later(SessionNews(scope=parts_of(scope), is_distrusted=True))
 
+    def tell_left(self, scope: Scope, has_left: bool) -> None:
+        """Tell that a session's client closed its standalone stream here, or is back."""
+        self._tell_later(SessionNews(scope=parts_of(scope), has_left=has_left))
+
     def tell_wish(self, scope: Scope, body: bytes) -> None:
         """Tell the home of a session what its client wants to be told there."""
         home = self.peers.home_of(scope)

@@ -140,6 +140,8 @@ class GatewayInbox:
         if news.is_opened:
             await self._log.open_session(scope_of(news.scope))
         learn_news(self._facts(news.scope), news)
+        if news.has_left is not None and self._holder.adoption is not None:
+            self._holder.adoption.note_session(scope_of(news.scope), has_left=news.has_left)
 
     def _take_offer(self, offer: Offer) -> None:
         owner = Owner.of(offer.owner)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -47,6 +48,9 @@ from counterfoil.protocol.revisions import Capabilities
 from counterfoil.stores.interface import ReplayLog
 from counterfoil.stores.ledger_interface import Ledger
 
+#: Sessions whose clients have left, of which others were told.
+_REMEMBERED = 10_000
+
 
 class CallIdentity(NamedTuple):
     """What identical calls have in common, and whether one of another session may be among them."""
@@ -73,6 +77,9 @@ class Adoption:
         self._digests = self._journal is not None
         self._held = Held(self._adopting, settings.cancel_settle_s)
         self._standalone: dict[Scope, int] = {}
+        self._left: OrderedDict[Scope, None] = OrderedDict()
+        #: Told when the client of a session that is read here has left it, and when it is back.
+        self.on_left: Callable[[Scope, bool], None] | None = None
         self._is_on_asyncio: bool | None = None
 
     @property
@@ -264,7 +271,7 @@ class Adoption:
             yield on_end
             return
         self._standalone[scope] = self._standalone.get(scope, 0) + 1
-        self._adopting.table.note_session(scope, has_left=False)
+        self._note_left(scope, has_left=False)
         reasons: list[str] = []
 
         def note_end(reason: str) -> None:
@@ -277,7 +284,24 @@ class Adoption:
             left = self._standalone[scope] = self._standalone[scope] - 1
             if not left:
                 del self._standalone[scope]
-                self._adopting.table.note_session(scope, has_left=reasons == ["client-gone"])
+                self._note_left(scope, has_left=reasons == ["client-gone"])
+
+    def _note_left(self, scope: Scope, *, has_left: bool) -> None:
+        """Note it here, and tell those who run the session's calls; only what changes is told."""
+        self.note_session(scope, has_left=has_left)
+        if self.on_left is None or has_left == (scope in self._left):
+            return
+        if has_left:
+            self._left[scope] = None
+            if len(self._left) > _REMEMBERED:
+                self._left.popitem(last=False)
+        else:
+            del self._left[scope]
+        self.on_left(scope, has_left)
+
+    def note_session(self, scope: Scope, *, has_left: bool) -> None:
+        """Note that a session's client closed its standalone stream, or has one again; wherever it is read."""
+        self._adopting.table.note_session(scope, has_left=has_left)
 
     # --- what else clients say
 

@@ -63,6 +63,7 @@ class Answering:
         if across is not None:
             self.adoption.listen_to_offers(across.tell_offers(settings.adopt_s))
             self.adoption.listen_to_calls(across.note_call)
+            self.adoption.on_left = across.tell_left
         shared = Shared(
             settings=settings,
             limits=limits,
