@@ -300,7 +300,7 @@ class Adoption:
         self.on_left(scope, has_left)
 
     def note_session(self, scope: Scope, *, has_left: bool) -> None:
-        """Note that a session's client closed its standalone stream, or has one again; wherever it is read."""
+        """Note that a session's client closed its standalone stream, or has one again, whoever reads it."""
         self._adopting.table.note_session(scope, has_left=has_left)
 
     # --- what else clients say
