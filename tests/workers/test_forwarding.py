@@ -130,6 +130,7 @@ async def test_an_owner_that_says_nothing_is_held_for_and_then_asked_for_again_l
         async with host.clients[0].call("mine") as stream:
             first = (await stream.next()).id
         path = host.each[0].unlink_socket()
+        await host.each[1].drop_connections()
         async with await anyio.create_unix_listener(path):  # it takes connections and says nothing
             for _ in range(3):
                 began = anyio.current_time()

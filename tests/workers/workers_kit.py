@@ -82,6 +82,12 @@ class Worker:
         os.unlink(path)
         return path
 
+    async def drop_connections(self) -> None:
+        """Let the connections to others that rest be gone, as they are with the processes at their ends."""
+        for resting in self.peers._channels._resting.values():
+            while resting:
+                await resting.pop()[0].aclose()
+
     def forwards(self, outcome: str) -> int:
         return self.peers.counts[outcome]
 
