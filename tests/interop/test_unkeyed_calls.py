@@ -16,7 +16,17 @@ import pytest
 from counterfoil.testing.link import open_link
 from interop.gateways import start_gateway
 from interop.processes import Orders
-from interop.unkeyed import AT_ONCE, OF_USERS, TRIES, Agent, CutSome, World, listed, until
+from interop.unkeyed import (
+    AT_ONCE,
+    OF_USERS,
+    TRIES,
+    Agent,
+    CutSome,
+    World,
+    listed,
+    tell_when_cut,
+    until,
+)
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
@@ -27,25 +37,34 @@ async def test_killed_with_calls_open_and_undelivered_none_has_two_effects_and_e
     keys = [f"{tmp_path.name}-{number}" for number in range(scaled(80, 1_000))]
     ledger = tmp_path / "calls.db"
     options = [*OF_USERS, "--ledger", str(ledger)]
+    # Who was cut waits for the next life, however long that takes: its window is not to end before.
+    options += ["--set", "limits.grace_s=600", "--set", "gateway.adopt_s=600"]
 
     def count_effects() -> Counter[str]:
         return Counter(orders.effects.read_text().split("\n") if orders.effects.exists() else ())
 
     async with httpx2.AsyncClient(timeout=30, limits=httpx2.Limits(max_connections=AT_ONCE)) as http:
         world = World(http)
-        agents = [Agent(world, key) for key in keys]
+        agents = [Agent(world, key, tool="order_when_told", pause_ms=20) for key in keys]
+        plan = CutSome(keys)
+        for key in keys:
+            if key not in plan.cuts:
+                orders.tell(key)
         with start_gateway(orders.server, "asyncio", *options) as gateway:
             async with (
-                open_link(gateway.port, plan=CutSome()) as link,
+                open_link(gateway.port, plan=plan) as link,
                 anyio.create_task_group() as tasks,
             ):
                 world.url = f"{link.url}/mcp"
+                tasks.start_soon(tell_when_cut, link, orders)
                 for agent in agents:
                     tasks.start_soon(agent.run)
                 await until(lambda: len(count_effects() & Counter(keys)) >= len(keys) // 2)
                 gateway.process.kill()
                 gateway.process.wait()
                 undelivered = len(listed(ledger, "undelivered"))
+                for key in plan.cuts:
+                    orders.tell(key)
                 with start_gateway(orders.server, "asyncio", *options) as second:
                     world.url = f"http://127.0.0.1:{second.port}/mcp"
                     world.started_anew.set()
@@ -53,6 +72,7 @@ async def test_killed_with_calls_open_and_undelivered_none_has_two_effects_and_e
                     await until(lambda: not listed(ledger, "undelivered"))
                     doubts = listed(ledger, "indeterminate")
                     adopted = listed(ledger, "adopted")
+                tasks.cancel_scope.cancel()
     effects = count_effects()
     assert [key for key in keys if effects[key] > 1] == []
     in_doubt = [agent for agent in agents if agent.result is None]
@@ -65,7 +85,7 @@ async def test_killed_with_calls_open_and_undelivered_none_has_two_effects_and_e
         assert [each["executed"] for each in told] == ["unknown"] * TRIES, told
     # Every doubtful one is reported, and nothing else is.
     assert len(doubts) == len(in_doubt)
-    assert {(doubt["what"], doubt["label"]) for doubt in doubts} <= {("unkeyed", "order")}
+    assert {(doubt["what"], doubt["label"]) for doubt in doubts} <= {("unkeyed", "order_when_told")}
     # The kill came when some were under way, and some had an answer that nobody had got.
     assert undelivered
     assert in_doubt

@@ -15,7 +15,9 @@ import httpx2
 from counterfoil.native import SseParser
 from counterfoil.testing.cuts import Cut
 from counterfoil.testing.exchanges import Exchange
+from counterfoil.testing.link import Link
 from interop.plans import call_key, cut_before_id
+from interop.processes import Orders
 
 OF_USERS = ["--principal", "header:x-user", "--trusted-proxy", "127.0.0.1"]
 OF_USERS += ["--set", "gateway.principal_sessions=8000"]
@@ -28,7 +30,8 @@ TRIES = 3
 class Agent:
     """Makes one call until it has an answer, or was told three times that nobody knows what became of it."""
 
-    def __init__(self, world: World, key: str, *, pause_ms: int = 60) -> None:
+    def __init__(self, world: World, key: str, *, tool: str = "order", pause_ms: int = 60) -> None:
+        self.tool = tool
         self.pause_ms = pause_ms
         self.world = world
         self.key = key
@@ -68,7 +71,7 @@ class Agent:
         await http.post(url, json={"jsonrpc": "2.0", "method": "notifications/initialized"}, headers=fields)
         self.tries += 1
         arguments = {"key": self.key, "steps": 2, "pause_ms": self.pause_ms}
-        call = _request(self.tries, "tools/call", {"name": "order", "arguments": arguments})
+        call = _request(self.tries, "tools/call", {"name": self.tool, "arguments": arguments})
         parser = SseParser()
         async with http.stream("POST", url, json=call, headers=fields) as answer:
             self.claims.append(answer.headers.get("stream-continuity", ""))
@@ -93,10 +96,23 @@ class World:
 class CutSome:
     """A plan for the link: a third of the calls break before their caller has an ID."""
 
+    def __init__(self, keys: list[str]) -> None:
+        rng = random.Random(7)
+        self.cuts = {key: cut_before_id(rng) for key in keys if rng.random() < 1 / 3}
+
     def __call__(self, exchange: Exchange) -> Cut | None:
         key = call_key(exchange)
-        rng = random.Random(f"7 {key}")
-        return cut_before_id(rng) if key is not None and rng.random() < 1 / 3 else None
+        return self.cuts.get(key) if key is not None else None
+
+
+async def tell_when_cut(link: Link, orders: Orders) -> None:
+    """Let each call of `order_when_told` end once it was cut: before that nobody is handed its answer."""
+    told = 0
+    while True:
+        for cut in link.cuts[told:]:
+            told += 1
+            orders.tell(str(call_key(cut.exchange)))
+        await anyio.sleep(0.01)
 
 
 def _request(number: int, method: str, params: dict[str, Any]) -> dict[str, Any]:
