@@ -90,7 +90,8 @@ async def test_each_of_many_calls_at_two_workers_has_one_effect(
 async def test_a_worker_is_killed_and_no_call_has_two_effects_and_every_doubtful_one_is_reported(
     tmp_path: Path, orders: Orders, scaled: Callable[[int, int], int], victim: str
 ) -> None:
-    keys = [f"{tmp_path.name}-{number}" for number in range(scaled(200, 1_000))]
+    keys = [f"{tmp_path.name}-{number}" for number in range(scaled(120, 1_000))]
+    kills = scaled(1, 2)
     host = Host(tmp_path)
     answers: dict[str, dict[str, Any]] = {}
     with start_gateway(orders.server, "asyncio", *host.options) as gateway:
@@ -105,7 +106,7 @@ async def test_a_worker_is_killed_and_no_call_has_two_effects_and_every_doubtful
                 answers.update(await call_all(caller, keys))
 
             tasks.start_soon(collect)
-            for _ in range(2):
+            for _ in range(kills):
                 done = sum(map(orders.count_effects, keys))
                 await until(lambda done=done: sum(map(orders.count_effects, keys)) >= done + 15)
                 owner = owner_of(gateway)
@@ -118,7 +119,7 @@ async def test_a_worker_is_killed_and_no_call_has_two_effects_and_every_doubtful
             resolve(host.ledger, key)
         assert not doubts(host.ledger) & set(seen)
         takeovers = sum('"ledger-owner"' in line for line in gateway.log) - 1
-        assert takeovers == (2 if victim == "owner" else 0)
+        assert takeovers == (kills if victim == "owner" else 0)
     effects = {key: orders.count_effects(key) for key in keys}
     assert [key for key, count in effects.items() if count > 1] == []
     assert all(effects[key] == 1 for key in keys if key not in in_doubt)
@@ -152,7 +153,7 @@ async def test_a_worker_is_killed_with_calls_open_and_undelivered_and_none_witho
     tmp_path: Path, orders: Orders, scaled: Callable[[int, int], int], victim: str
 ) -> None:
     """What the dead worker held is taken in by the one that owns the ledger then, to be told or adopted."""
-    keys = [f"{tmp_path.name}-{number}" for number in range(scaled(24, 1_000))]
+    keys = [f"{tmp_path.name}-{number}" for number in range(scaled(24, 400))]
     host = Host(tmp_path)
     options = [*host.options, "--set", "gateway.principal_sessions=8000"]
     options += ["--set", "gateway.adopt_return_s=0.2"]
