@@ -173,7 +173,7 @@ def resumable_app(
     `ledger` keeps what a call became of through a restart and `kill -9`: it honours the keys that calls give,
     and adoption finds what a former life left (`docs/adoption.md`).  It is a file's name, or a ledger; one
     that is not open is opened when the app starts and closed when it ends; starting raises what opening it
-    raises.  One process owns a ledger, so that it cannot go with `sockets`.
+    raises.  With `sockets` it is a file's name: one of the processes owns the file and serves the others.
 
     `options` are those of the gateway (`GatewaySettings`), with one other default: hosts and origins are the
     server's to check, so all are allowed here.  Raises TypeError for something else than an app or a server,
