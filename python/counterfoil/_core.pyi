@@ -60,6 +60,7 @@ __all__ = [
     "canonical_members",
     "encode_comment",
     "encode_event",
+    "ids_agree",
 ]
 
 __version__: str
