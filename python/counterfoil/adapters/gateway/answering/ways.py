@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from counterfoil.adapters.gateway.answering.asking import Asking
+from counterfoil.adapters.gateway.answering.call_making import CallMaking
 from counterfoil.adapters.gateway.answering.call_runs import CallRuns
 from counterfoil.adapters.gateway.answering.call_way import CallWay
 from counterfoil.adapters.gateway.answering.delete_way import DeleteWay
@@ -60,12 +61,13 @@ def make_ways(
     )
     closings = Closings()
     asking = Asking(shared.adoption, honours_keys=honours_keys)
+    making = CallMaking(shared, closings, asking)
     gate = Gate(shared)
     elsewhere = Elsewhere(shared, open_calls)
     ends = SessionEnds(shared, legs, principals)
     runs = CallRuns(shared, keyed, open_calls, ends)
     return Ways(
-        call=CallWay(shared, runs, open_calls, closings, asking, gate, elsewhere),
+        call=CallWay(shared, runs, open_calls, making, asking, gate, elsewhere),
         initialize=InitializeWay(shared, principals, honours_keys=honours_keys),
         note=NoteWay(shared, open_calls, elsewhere),
         get=GetWay(shared, legs, closings, draining, gate, elsewhere),
