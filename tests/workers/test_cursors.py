@@ -60,7 +60,7 @@ async def test_forged_stale_and_foreign_cursors_are_never_forwarded(
         assert whys["key"] == kinds.count(2)
         assert whys["unknown-stream"] == kinds.count(3)
         assert whys["malformed"] == kinds.count(4)
-        assert host.each[0].peers.taken.requests.keys() <= {"SessionNews"}
+        assert host.each[0].peers.taken.requests.keys() <= {"SessionNews", "WantsOffers"}
         assert not host.each[1].forwards("answered")
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import anyio
 import pytest
 from adoption_kit import Agents, Tool, agents, answer_of, until
+from counterfoil.adapters.gateway.adoption import front
 from counterfoil.adapters.serving import serving
 from counterfoil.errors import LedgerFailed
 from counterfoil.stores.ledger_sqlite.ledger import SqliteLedger
@@ -106,6 +107,47 @@ async def test_a_call_that_the_end_interrupted_is_told_to_every_equal_one_and_re
                 assert (await answer_of(stream))["result"] == "run 2"
         (doubt,) = rows(tmp_path)
         assert (doubt.what, doubt.outcome) == ("unkeyed", "indeterminate")
+
+
+async def test_no_call_is_begun_while_what_a_dead_process_left_is_taken_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its ledger names this process already, which does not have it yet."""
+    is_held, may_end, restore = anyio.Event(), anyio.Event(), front.restore
+
+    async def restore_late(*arguments: Any, **options: Any) -> None:
+        is_held.set()
+        await may_end.wait()
+        await restore(*arguments, **options)
+
+    async def skip(*arguments: Any, **options: Any) -> None:
+        """At the start nothing is taken in: the process dies later."""
+
+    async with lives(tmp_path) as gateway:
+        async with gateway.next() as world:
+            agent = await world.session()
+            async with agent.call() as stream:
+                await stream.next()
+                await gateway.tool.started(1)
+        monkeypatch.setattr(front, "restore", skip)
+        async with gateway.next() as world:
+            agent = await world.session()  # it has started
+            monkeypatch.setattr(front, "restore", restore_late)
+            world.behind.gateway.take_in_orphans()
+            await is_held.wait()
+            async with anyio.create_task_group() as tasks:
+                told: list[Any] = []
+
+                async def ask() -> None:
+                    async with agent.call(request_id=2) as stream:
+                        told.append(await answer_of(stream))
+
+                tasks.start_soon(ask)
+                await until(lambda: world.behind.store.statistics().live_streams)
+                await anyio.wait_all_tasks_blocked()
+                may_end.set()
+            assert in_band(told[0])["executed"] == "unknown"
+        assert len(gateway.tool.runs) == 1
 
 
 async def test_a_doubt_that_its_caller_was_told_is_told_again_after_a_restart(tmp_path: Path) -> None:

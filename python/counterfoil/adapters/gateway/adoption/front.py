@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
+import anyio
 import sniffio
 from anyio.abc import TaskGroup
 
@@ -39,7 +40,7 @@ from counterfoil.adapters.gateway.streams.sse_out import OnEnd
 from counterfoil.adapters.gateway.wire.asgi import Receive, Send
 from counterfoil.adapters.gateway.wire.messages import MessageHead, RequestId
 from counterfoil.adapters.gateway.wire.upstream_port import Upstream, UpstreamRequest
-from counterfoil.errors import ForeignEventId, MalformedEventId, UnknownEventIdVersion
+from counterfoil.errors import CallElsewhere, ForeignEventId, MalformedEventId, UnknownEventIdVersion
 from counterfoil.limits import Limits
 from counterfoil.model.adoption import Eligible
 from counterfoil.native import EventId, Scope, StreamToken
@@ -81,6 +82,8 @@ class Adoption:
         #: Told when the client of a session that is read here has left it, and when it is back.
         self.on_left: Callable[[Scope, bool], None] | None = None
         self._is_on_asyncio: bool | None = None
+        #: Held while calls of former lives are taken in: some are this process's already, and not yet here.
+        self._taking_in = anyio.Lock()
 
     @property
     def is_on(self) -> bool:
@@ -107,7 +110,8 @@ class Adoption:
         if self._former is not None:
             limit = self._settings.adopt_calls if self.is_on else 0
             window_s = self._settings.adopt_s
-            await restore(self._adopting, self._former, self._log, tasks, window_s=window_s, limit=limit)
+            async with self._taking_in:
+                await restore(self._adopting, self._former, self._log, tasks, window_s=window_s, limit=limit)
 
     def stop(self) -> None:
         """Start nothing any more: connections outlive the gateway, and tell that their clients are gone."""
@@ -126,7 +130,13 @@ class Adoption:
 
         Raises CallLeft where an identical one is to be looked for first.
         """
-        return entry.work is None or await self._adopting.record(entry)
+        if entry.work is None:
+            return True
+        if self._taking_in.locked():
+            async with self._taking_in:
+                pass
+            raise CallElsewhere("an identical call may have been taken in here: look for it")
+        return await self._adopting.record(entry)
 
     def abandon(self, entry: AdoptableCall) -> None:
         """Forget a call that was entered, and is not sent by us after all."""
