@@ -697,6 +697,8 @@ def test_every_error_of_a_ledger_travels_as_it_is() -> None:
         told = wire.error_of(failed)
         assert (type(told), str(told)) == (type(error), str(error))
         assert getattr(told, "ambiguous", None) == getattr(error, "ambiguous", None)
+    made_of_more = wire.error_of(wire.Failed(7, "ConfigError", "serve.listen"))
+    assert (type(made_of_more), str(made_of_more)) == (LedgerError, "ConfigError: serve.listen")
     strange = wire.error_of(wire.Failed(7, "KeyError", "a bug"))
     assert (type(strange), str(strange)) == (LedgerError, "KeyError: a bug")
 

@@ -9,6 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "adapters" / "gateway"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "adapters" / "peers"))
 
 
 @pytest.fixture

@@ -356,6 +356,14 @@ def on_agents(chosen: dict[str, list[Callable[[random.Random], Cut]]]) -> Any:
     return mark
 
 
+async def make_calls(client: str, plan: Plan, orders: Orders, port: int, table: CutTable, **way: Any) -> Run:
+    """Have agents make the calls of a plan through a link that cuts, and check what came of them."""
+    async with open_link(port, plan=table, **way) as link:
+        run = await run_client(client, f"{link.url}/mcp", plan)
+    check_agents(run, orders, link, plan)
+    return run
+
+
 @on_agents({"python-2": [cut_before_id], "python-1": [cut_early]})
 async def test_an_agent_whose_next_try_reaches_another_replica_has_one_effect_a_call(
     client: str,
@@ -369,9 +377,7 @@ async def test_an_agent_whose_next_try_reaches_another_replica_has_one_effect_a_
     count = scaled(6, 100)
     plan = plan_calls(f"replica-{client}-{draw.__name__}", count, sessions=count, timeout_s=4.0, **AGENTS)
     table = CutTable.draw(plan.keys(), seed=7, draw=draw)
-    async with open_link(0, plan=table, route=Apart(gateways)) as link:
-        run = await run_client(client, f"{link.url}/mcp", plan)
-    check_agents(run, orders, link, plan)
+    await make_calls(client, plan, orders, 0, table, route=Apart(gateways))
 
 
 @on_agents({"python-1": [cut_before_id], "python-2": [cut_early, cut_after_answer]})
@@ -387,9 +393,7 @@ async def test_an_agent_that_does_not_wait_has_one_effect_a_call_of_two_workers(
     host, count = several("workers", anyio_backend, *OF_USERS), scaled(6, 100)
     plan = plan_calls(f"worker-{client}-{draw.__name__}", count, sessions=count, timeout_s=3.0, **AGENTS)
     table = CutTable.draw(plan.keys(), seed=7, draw=draw)
-    async with open_link(host.port, plan=table) as link:
-        run = await run_client(client, f"{link.url}/mcp", plan)
-    check_agents(run, orders, link, plan)
+    await make_calls(client, plan, orders, host.port, table)
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
@@ -405,9 +409,7 @@ async def test_an_agent_whose_client_cancels_what_times_out_has_one_effect_too(
     host, count = several("workers", anyio_backend, *OF_USERS), scaled(4, 100)
     plan = plan_calls(f"cancelling-{client}", count, sessions=count, timeout_s=3.0, **AGENTS)
     table = CutTable.draw(plan.keys(), seed=7, draw=cut_before_id)
-    async with open_link(host.port, plan=table) as link:
-        run = await run_client(client, f"{link.url}/mcp", plan)
-    check_agents(run, orders, link, plan)
+    run = await make_calls(client, plan, orders, host.port, table)
     assert all(call.tries >= 2 for call in run.calls.values()), run.calls
 
 

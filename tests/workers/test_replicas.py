@@ -6,7 +6,6 @@ import ssl
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +23,8 @@ from counterfoil.adapters.peers.tls import ServerTls
 from counterfoil.adapters.peers.wire import Envelope, Head, Report, Said, write_envelope, write_line
 from counterfoil.errors import ConfigError
 from counterfoil.native import EventId, KeyRing
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
 from gateway_kit import KEYS, Upstream, in_band
+from tls_kit import make_tls
 from workers_kit import Held, Worker, Workers, cursor_of, replicas, until
 
 pytestmark = pytest.mark.anyio
@@ -57,19 +52,7 @@ async def test_a_resume_at_the_other_replica_gets_everything(folder: Path) -> No
 
 @pytest.fixture
 def tls(folder: Path) -> ServerTls:
-    """A certificate for `localhost` that is its own authority."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = datetime.now(tz=UTC)
-    building = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-    building = building.not_valid_before(now - timedelta(hours=1)).not_valid_after(now + timedelta(hours=1))
-    building = building.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-    names = x509.SubjectAlternativeName([x509.DNSName("localhost")])
-    own = building.add_extension(names, critical=False).sign(key, hashes.SHA256())
-    (folder / "certificate").write_bytes(own.public_bytes(Encoding.PEM))
-    (folder / "key").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    certificate = str(folder / "certificate")
-    return ServerTls(certificate, str(folder / "key"), certificate)
+    return make_tls(folder)
 
 
 async def test_it_is_carried_by_tls_where_that_is_configured(folder: Path, tls: ServerTls) -> None:

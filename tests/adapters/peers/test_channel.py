@@ -19,7 +19,8 @@ from counterfoil.adapters.peers.seals import Seals
 from counterfoil.adapters.peers.wire import Head, Hold, Line, Said, write_line
 from counterfoil.errors import PeerAbsent, PeerBroken
 from counterfoil.native import KeyRing
-from peer_kit import ScriptedInbox, Served, asks, forwards, make_tls, served, unsealed, until
+from peer_kit import ScriptedInbox, Served, asks, forwards, served, unsealed, until
+from tls_kit import make_tls
 
 pytestmark = pytest.mark.anyio
 

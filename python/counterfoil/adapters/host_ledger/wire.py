@@ -6,6 +6,7 @@ It is no interface for others: both ends are of one release, and the socket is i
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -284,7 +285,8 @@ def error_of(failed: Failed) -> Exception:
     if kind is LedgerFailed:
         return LedgerFailed(failed.text, failed.is_ambiguous)
     if isinstance(kind, type) and issubclass(kind, CounterfoilError):
-        return kind(failed.text)
+        with suppress(TypeError):  # one that is made of more than its text is no ledger's
+            return kind(failed.text)
     return LedgerError(f"{failed.name}: {failed.text}")
 
 
